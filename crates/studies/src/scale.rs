@@ -169,7 +169,7 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
     let difference = against.map(|against| {
         let (name, this) = (&against.variant, &growth.variant);
         let why =
-            format!("a tenth of what one more costs with {name}, less what it costs with {this}: above 0 is claimed");
+            format!("a tenth of what one more costs with {name}, less what it costs with {this}; claimed: above 0");
         above_zero(&one_more_by_round(against), &one_more_by_round(growth), 0.1, 1.0, why)
     });
     match (growth.law, difference) {
@@ -182,8 +182,7 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
         (law, None) => {
             let figure = growth.change.filter(|_| law.is_some());
             let bound = figure.map(|figure| Tested::within(figure, ClaimUnit::Ratio, None, Some(NO_GROWTH)));
-            let why =
-                format!("no growth is shown; at most {NO_GROWTH} times from the first step to the last is claimed");
+            let why = format!("no growth is shown; claimed: at most ×{NO_GROWTH} from the first step to the last");
             Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, bound.and_then(|bound| bound.times))
         }
     }
@@ -199,7 +198,7 @@ fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
     let (least, most) = (own - NEAR, own + NEAR);
     let figure = growth.exponent.map(|i| Estimate { median: f64::midpoint(i.low, i.high), interval: Some(i) });
     let is_allowed = growth.exponent.is_some_and(|i| i.low <= own && own <= i.high);
-    let names = format!("{} is claimed, an exponent between {least:.1} and {most:.1}", claimed.notation());
+    let names = format!("claimed: {}, an exponent between {least:.1} and {most:.1}", claimed.notation());
     let tested =
         |verdict, why: String| Tested { measured: figure, unit: ClaimUnit::Exponent, verdict, why, times: None };
     match figure {
@@ -210,7 +209,7 @@ fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
         None if growth.law == Some(Law::Constant) && growth.or.is_empty() => Tested {
             measured: growth.change,
             unit: ClaimUnit::Ratio,
-            ..tested(ClaimVerdict::NotReproduced, format!("it changes by less than 5 %, where {names}"))
+            ..tested(ClaimVerdict::NotReproduced, format!("it changes by less than 5 %; {names}"))
         },
         None => {
             let times = growth.law.map(|_| 2.0);
@@ -236,7 +235,7 @@ fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
         }
     };
     let why = format!(
-        "one more costs {}, {}; what it costs with {name} less {at_least} times what it costs with {other}: above 0 is claimed",
+        "one more costs {}, {}; what it costs with {name} less {at_least} times what it costs with {other}; claimed: above 0",
         figure(growth),
         figure(against)
     );

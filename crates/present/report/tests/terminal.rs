@@ -84,6 +84,20 @@ fn the_largest_overhead_of_the_answer_is_the_upper_end_of_its_range() {
 }
 
 #[test]
+fn a_metric_without_a_ratio_says_why() {
+    let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
+    let mut f = findings(&r);
+    let text = |f: &Findings| overhead::report(&r, f).terminal(plain(200), false);
+    assert!(!text(&f).contains("No ratio"));
+    for column in &mut f.rows[0].machines {
+        column.overhead = None;
+        column.spread.as_mut().unwrap().values[0] = 0.0;
+    }
+    let said = format!("No ratio, since a round's figure is 0: {}.", f.rows[0].metric.label());
+    assert!(text(&f).contains(&said), "{}", text(&f));
+}
+
+#[test]
 fn no_difference_is_never_a_winner() {
     let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
     let mut f = findings(&r);

@@ -32,7 +32,7 @@ impl Tested {
     pub fn within(figure: Estimate, unit: ClaimUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
         let claimed = claimed(at_least, at_most, unit);
         let Some(Interval { low, high, .. }) = figure.interval else {
-            let why = format!("{claimed}; below {FEWEST_ROUNDS} rounds there is no interval");
+            let why = format!("{claimed}; no interval below {FEWEST_ROUNDS} rounds");
             return Tested::inconclusive(Some(figure), unit, why, None);
         };
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
@@ -96,17 +96,17 @@ impl Tested {
 }
 
 fn claimed(at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
-    let unit = match unit {
-        ClaimUnit::Ratio => " times",
-        ClaimUnit::Nanoseconds => " ns",
-        ClaimUnit::Percent => " %",
-        ClaimUnit::Count => " exits",
-        ClaimUnit::Exponent => " as exponent",
+    let (times, unit) = match unit {
+        ClaimUnit::Ratio => ("×", ""),
+        ClaimUnit::Nanoseconds => ("", " ns"),
+        ClaimUnit::Percent => ("", " %"),
+        ClaimUnit::Count => ("", " exits"),
+        ClaimUnit::Exponent => ("", " as exponent"),
     };
     let bound = match (at_least, at_most) {
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("at least {least}"),
-        (None, most) => format!("at most {}", most.unwrap_or(f64::INFINITY)),
+        (Some(least), Some(most)) => format!("{times}{least} to {times}{most}"),
+        (Some(least), None) => format!("at least {times}{least}"),
+        (None, most) => format!("at most {times}{}", most.unwrap_or(f64::INFINITY)),
     };
-    format!("{bound}{unit} is claimed")
+    format!("claimed: {bound}{unit}")
 }

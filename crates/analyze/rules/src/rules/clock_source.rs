@@ -2,6 +2,7 @@
 
 use crate::evidence::Register;
 use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
 const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -68,7 +69,7 @@ fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<F
     let reads =
         evidence.exits.map(|exits| exits.reads(register)).filter(|n| evidence.exits.is_some_and(|e| e.many(*n)));
     let finding = |reads: u64| Finding {
-        text: format!("The guest reads the {name} {reads} times: each is an exit to QEMU, under the BQL."),
+        text: format!("The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.", count(reads)),
         gain: reads as f64,
         ..Finding::default()
     };

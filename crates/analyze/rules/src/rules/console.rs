@@ -3,6 +3,7 @@
 use crate::evidence::Register;
 use crate::rule::instruction;
 use crate::{Finding, Rule};
+use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
 /// Bytes a second over a UART that are worth a faster console.
@@ -31,7 +32,9 @@ pub(super) const UART_POLLING: Rule = Rule {
         let (polls, bytes) = (exits.reads(Register::UartStatus), exits.writes(Register::UartData));
         let finding = Finding {
             text: format!(
-                "The guest asks {polls} times whether the UART is ready, to write {bytes} bytes: each is an exit."
+                "The guest asks {} times whether the UART is ready, to write {} bytes: each is an exit.",
+                count(polls),
+                count(bytes)
             ),
             gain: polls as f64,
             ..Finding::default()
@@ -93,7 +96,8 @@ pub(super) const VGA_CURSOR: Rule = Rule {
         let writes = exits.writes(Register::VgaCursor);
         let finding = Finding {
             text: format!(
-                "The guest writes {writes} times to the VGA's CRT controller, as it does to move the text cursor."
+                "The guest writes {} times to the VGA's CRT controller, as it does to move the text cursor.",
+                count(writes)
             ),
             gain: writes as f64,
             ..Finding::default()

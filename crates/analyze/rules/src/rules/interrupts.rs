@@ -3,7 +3,7 @@
 use crate::evidence::{MIN_EXITS, Register};
 use crate::rule::instruction;
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace, number};
 
 /// Slower timers are usual: Linux ticks 100 to 250 times a second.
 const MIN_TICK_HZ: f64 = 500.0;
@@ -23,7 +23,8 @@ pub(super) const FAST_TICK: Rule = Rule {
         let fast = tick.filter(|(count, hz)| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
         let finding = |(count, hz)| Finding {
             text: format!(
-                "An interrupt comes {hz:.0} times a second, as regularly as a timer's: {count} times in all."
+                "An interrupt comes {hz:.0} times a second, as regularly as a timer's: {} times in all.",
+                number::count(count)
             ),
             gain: count as f64,
             ..Finding::default()
@@ -62,7 +63,7 @@ pub(super) const EOI: Rule = Rule {
     evaluate: |evidence| {
         let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
         let finding = |ends: u64| Finding {
-            text: format!("The guest ends {ends} interrupts at its local APIC by an exit each."),
+            text: format!("The guest ends {} interrupts at its local APIC by an exit each.", number::count(ends)),
             gain: ends as f64,
             ..Finding::default()
         };

@@ -2,6 +2,7 @@
 
 use crate::evidence::Register;
 use crate::{Finding, Rule};
+use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
 pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
@@ -22,7 +23,8 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
         let kicks = evidence.exits.map(|exits| (exits, exits.writes_to_qemu(Register::Notify)));
         let finding = |kicks: u64| Finding {
             text: format!(
-                "QEMU's vCPU threads themselves handle {kicks} kicks of virtio devices: the guest stands still meanwhile."
+                "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the guest stands still meanwhile.",
+                count(kicks)
             ),
             gain: kicks as f64,
             ..Finding::default()

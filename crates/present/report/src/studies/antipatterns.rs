@@ -1,5 +1,6 @@
 //! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
 
+use super::overhead::ci;
 use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
 use crate::number::{NONE, nanoseconds, range, ratio};
 use crate::text::when;
@@ -29,16 +30,23 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
     let measured = machine.rows.iter().filter_map(|row| Some((row, row.ratio?)));
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
     let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
-    Some(format!("On {} {antipattern} costs {} as much as {fix}.", machine.machine, ratio(most.median)))
+    Some(format!(
+        "Largest cost on {}: {antipattern}, {} instead of {} ({fix}), {}{}.",
+        machine.machine,
+        time(row.before.as_ref()),
+        time(row.after.as_ref()),
+        ratio(most.median),
+        ci(&most)
+    ))
 }
 
 fn section(machine: &MachineAntipatterns) -> Section<'_> {
     let columns = vec![
         Column::words("antipattern, → fix").cut(36, 16),
-        Column::figures("one"),
+        Column::figures("time"),
         Column::figures("exits").spare(2),
-        Column::figures("costs"),
-        Column::figures("95 %").spare(1),
+        Column::figures("paired ratio"),
+        Column::figures("95 % CI").spare(1),
     ];
     let mut table = Table::new(format!("Antipatterns on {}", machine.machine), columns);
     for row in &machine.rows {

@@ -255,6 +255,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
         notes.push(format!("n/a: the guest's kernel does not count {}.", uncounted.join(", ")));
     }
     notes.extend(verdict::opposed_note(rows.iter().any(MetricRow::is_opposed)));
+    notes.extend(without_ratio(rows));
     notes.extend(fewer_rounds(findings, rows));
     notes.extend(metric_rows::undirected(rows));
     let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
@@ -262,6 +263,21 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
         notes.push(format!("No figure for {label} on {}: {}.", c.machine, absence(c)));
     }
     notes
+}
+
+/// The metrics with figures on native and on a guest, of which a 0 leaves no ratio.
+fn without_ratio(rows: &[MetricRow]) -> Option<String> {
+    let zero = |spread: &Spread| spread.values.contains(&0.0);
+    let has_zero = |row: &&MetricRow| {
+        let Some(native) = row.column(Machine::NATIVE).and_then(|column| column.spread.as_ref()) else { return false };
+        let mut guests = row.machines.iter().filter(|column| column.machine.is_guest() && column.overhead.is_none());
+        guests.any(|column| {
+            let spread = column.spread.as_ref().filter(|spread| !row.is_not_counted(column.machine, spread));
+            spread.is_some_and(|spread| zero(native) || zero(spread))
+        })
+    };
+    let labels: Vec<&str> = rows.iter().filter(has_zero).map(|row| row.label).collect();
+    (!labels.is_empty()).then(|| format!("No ratio, since a round's figure is 0: {}.", labels.join("; ")))
 }
 
 fn spread_note(rows: &[MetricRow], machine: Machine) -> Option<String> {

@@ -21,6 +21,12 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
     if let Some(more) = case.rows.iter().filter_map(|row| row.rounds_needed).max() {
         report.next = view::with_rounds(recording, rounds + more).into_iter().collect();
     }
+    let shared = needed_by_all(&case.rows);
+    let said_once = shared.as_ref().map(|text| format!("Inconclusive claims: {text}."));
+    let needs = |row: &ClaimRow| match needed(row) {
+        Some(text) if shared.is_none() => format!("; {text}"),
+        _ => String::new(),
+    };
     let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
     let all: BTreeSet<&str> = case.rows.iter().flat_map(|row| notes(row, recording)).collect();
     let numbered = all.iter().enumerate().map(|(i, note)| format!("Note {}: {note}.", i + 1));
@@ -33,10 +39,10 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         .column(Column::words("criterion").broken(20, 10), |row| {
             let own = notes(row, recording);
             let marks = all.iter().enumerate().filter(|(_, note)| own.contains(*note));
-            marks.fold(row.why.clone() + &more(row), |text, (i, _)| format!("{text} (note {})", i + 1))
+            marks.fold(row.why.clone() + &needs(row), |text, (i, _)| format!("{text} (note {})", i + 1))
         })
         .done()
-        .notes([paired].into_iter().chain(numbered).collect());
+        .notes(said_once.into_iter().chain([paired]).chain(numbered).collect());
     let claim = Block::Text(format!("Published: {}", case.claim));
     report.sections.insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
 }
@@ -53,14 +59,21 @@ fn answer(case: &ReproductionFindings) -> String {
 }
 
 /// What would decide an inconclusive claim.
-fn more(row: &ClaimRow) -> String {
+fn needed(row: &ClaimRow) -> Option<String> {
     match (row.verdict, row.rounds_needed) {
         (ClaimVerdict::Inconclusive, Some(n)) => {
-            format!("; about {} more would decide", counted(u64::from(n), "round"))
+            Some(format!("about {} more would decide", counted(u64::from(n), "round")))
         }
-        (ClaimVerdict::Inconclusive, None) => "; more rounds are not likely to decide".to_owned(),
-        _ => String::new(),
+        (ClaimVerdict::Inconclusive, None) => Some("more rounds are not likely to decide".to_owned()),
+        _ => None,
     }
+}
+
+/// The same, where it is one for several claims and for all that are inconclusive.
+fn needed_by_all(rows: &[ClaimRow]) -> Option<String> {
+    let all: Vec<String> = rows.iter().filter_map(needed).collect();
+    let (first, others) = all.split_first()?;
+    (!others.is_empty() && others.iter().all(|other| other == first)).then(|| first.clone())
 }
 
 /// What the trials of a claim's workload noted.
@@ -108,5 +121,28 @@ fn word(verdict: ClaimVerdict) -> &'static str {
         ClaimVerdict::NotReproduced => "not reproduced",
         ClaimVerdict::Inconclusive => "inconclusive",
         ClaimVerdict::NotTestable => "not testable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needed_by_all;
+    use vmtax_model::{ClaimRow, ClaimUnit, ClaimVerdict};
+
+    fn row(verdict: ClaimVerdict, rounds_needed: Option<u32>) -> ClaimRow {
+        let (what, published, why) = (String::new(), String::new(), String::new());
+        ClaimRow { what, published, measured: None, unit: ClaimUnit::Ratio, verdict, why, rounds_needed, metric: None }
+    }
+
+    #[test]
+    fn what_all_inconclusive_claims_need_is_said_once() {
+        use ClaimVerdict::{Inconclusive, Reproduced};
+        let (three, four) = (row(Inconclusive, Some(3)), row(Inconclusive, Some(4)));
+        let done = row(Reproduced, None);
+        let same = [three.clone(), done.clone(), three.clone()];
+        assert_eq!(needed_by_all(&same).unwrap(), "about 3 rounds more would decide");
+        assert_eq!(needed_by_all(&[three.clone(), four]), None, "each needs its own");
+        assert_eq!(needed_by_all(&[three, done.clone()]), None, "one alone says it itself");
+        assert_eq!(needed_by_all(&[done]), None);
     }
 }

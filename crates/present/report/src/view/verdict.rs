@@ -43,7 +43,7 @@ const NO_SIDE: f64 = 0.0005;
 
 /// The paired median of a cost, marked where the two medians beside it differ the other way.
 pub fn paired(cost: f64, base: f64, other: f64, better: Option<Better>) -> String {
-    if is_opposed(cost, base, other, better) { format!("{OPPOSED} {}", ratio(cost)) } else { ratio(cost) }
+    if is_opposed(cost, base, other, better) { format!("{OPPOSED}\u{a0}{}", ratio(cost)) } else { ratio(cost) }
 }
 
 /// Whether a paired median of costs and the ratio of the two medians have different sides.
@@ -70,8 +70,12 @@ mod tests {
     #[test]
     fn a_paired_median_against_its_two_medians_is_marked() {
         let of = |cost, base, other, better| paired(cost, base, other, better);
-        assert_eq!(of(0.939, 2150.0, 1903.0, Some(Better::Higher)), "§ ×0.939", "fewer a second, and cheaper in pairs");
-        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Lower)), "§ ×1.137");
+        assert_eq!(
+            of(0.939, 2150.0, 1903.0, Some(Better::Higher)),
+            "§\u{a0}×0.939",
+            "fewer a second, and cheaper in pairs"
+        );
+        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Lower)), "§\u{a0}×1.137");
         assert_eq!(of(1.137, 6.00, 6.22, Some(Better::Lower)), "×1.137");
         assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Higher)), "×1.137");
         assert_eq!(of(1.0001, 6.22, 6.00, Some(Better::Lower)), "×1.000", "on no side");

@@ -56,9 +56,16 @@ fn title(exits: &GuestExits) -> String {
 fn table<'a>(label: &str, words: Vec<Column>, rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>) -> Table {
     let figures = ["exits", "to QEMU", "per s", "total", "mean"].into_iter().enumerate();
     let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 2, 1, 3, 0][i]));
-    let rows =
-        rows.map(|(words, exits)| words.into_iter().chain(self::figures(exits)).map(Cell::from).collect::<Vec<_>>());
-    Table::new(label, words.into_iter().chain(figures).collect()).rows(rows).most(SHOWN)
+    let rows: Vec<(Vec<String>, &ExitCount)> = rows.collect();
+    let untimed = rows.iter().any(|(_, exits)| exits.timed > 0 && exits.timed < exits.count);
+    let note = untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
+    let rows = rows
+        .into_iter()
+        .map(|(words, exits)| words.into_iter().chain(self::figures(exits)).map(Cell::from).collect::<Vec<_>>());
+    Table::new(label, words.into_iter().chain(figures).collect())
+        .rows(rows)
+        .most(SHOWN)
+        .notes(note.into_iter().collect())
 }
 
 /// "0x3fd", "0xfee000b0", "MSR 0x6e0".
