@@ -7,9 +7,9 @@ use vmtax_model::{
     MachineAntipatterns, Plan, TrialRecord, TrialResult,
 };
 
-const METHOD: &str = "Stamped by the micro-guest itself; a round's figure is the median of its stamps, by the number of \
-                      times that a thing was done between two of them. A ratio is of the same round. Exits are KVM's own \
-                      count.";
+const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the median interval divided by its number of \
+                      operations. Each ratio is of figures of one round, then the median over rounds (paired). Exits: KVM's \
+                      counters.";
 
 /// What the trials of `antipatterns` say.
 pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> AntipatternFindings {

@@ -90,9 +90,7 @@ fn method(rows: &[OverheadRow]) -> String {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
-        return format!(
-            "{how}; there is no 95 % CI below {FEWEST_ROUNDS} rounds, unless one assumes how the noise is distributed."
-        );
+        return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
     format!(
         "{how}; its 95 % CI spans two order statistics of these rounds, after the sign test, and assumes nothing about the \

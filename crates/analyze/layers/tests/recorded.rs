@@ -273,7 +273,7 @@ fn causes_and_effects_bound_the_clocks_too() {
     fs::write(&path, serde_json::to_vec(&facts).unwrap()).unwrap();
     let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert_eq!((trial.matched.joined, trial.clock.violations), (40, 0));
-    assert_eq!(trial.clock.source, "request ordering only");
+    assert_eq!(trial.clock.source, "estimated from the order of events of a request");
     assert!(trial.clock.bound_ns < 60_000.0, "{:?}", trial.clock);
 }
 

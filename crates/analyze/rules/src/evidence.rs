@@ -147,15 +147,6 @@ pub enum CodePattern {
     SmallCopies,
 }
 
-/// A part of the mean time of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
-    /// ns.
-    pub ns: f64,
-    /// Of the whole, 0 to 1.
-    pub share: f64,
-}
-
 impl<'a> Evidence<'a> {
     /// Guests of the plan.
     pub(crate) fn guests(&self) -> impl Iterator<Item = Machine> + use<'a> {
@@ -187,11 +178,11 @@ pub(crate) fn title(column: &LayerColumn) -> String {
     }
 }
 
-/// The rows of a request that match, together; `None` where that is too little for advice.
-pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Option<Part> {
+/// The rows of a request that match, together, as a part of its mean time, 0 to 1; `None` where that is too little for advice.
+pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Option<f64> {
     let ns: f64 = column.rows.iter().filter(|row| matches(row)).map(|row| row.time.mean_ns).sum();
     let share = ns / column.traced.mean_ns;
-    (share >= MIN_SHARE).then_some(Part { ns, share })
+    (share >= MIN_SHARE).then_some(share)
 }
 
 /// Whether QEMU serves the disk in an iothread.

@@ -25,7 +25,7 @@ impl fmt::Display for Source {
         f.write_str(match self {
             Source::Kvm => "KVM's offset",
             Source::Exchanges => "exchanges through shared memory",
-            Source::Causality => "request ordering only",
+            Source::Causality => "estimated from the order of events of a request",
         })
     }
 }

@@ -44,7 +44,7 @@ impl Part {
             Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
             Part::ShareServer => "waiting for the share's server",
-            Part::Waiting => "idle or waiting (I/O, sleep)",
+            Part::Waiting => "halted: idle or waiting",
         }
     }
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{findings, recording, trial_mut};
-use vmtax_model::{Advice, Interval, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
+use vmtax_model::{Advice, Findings, Interval, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
 const ALL: &[Machine] = common::THREE;

@@ -3,6 +3,8 @@
 use super::{print, style, style_of};
 use crate::cli::ReportArgs;
 use crate::fault::Fault;
+use crate::old_spellings;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_recording::State;
@@ -14,7 +16,13 @@ pub(super) const HEADLINE: &str = "headline.txt";
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let folder = args.recording.clone().map_or_else(|| newest(&args.dir), Ok)?;
-    let recording = vmtax_recording::open(&folder)?;
+    let mut recording = vmtax_recording::open(&folder)?;
+    // The report repeats the command: as it is written now.
+    let recorded = recording.manifest.command.iter().map(OsString::from).collect();
+    if let Ok(rewritten) = old_spellings::rewrite(recorded) {
+        let words = rewritten.args.into_iter().map(|word| word.to_string_lossy().into_owned());
+        recording.manifest.command = words.collect();
+    }
     let mut answer = analyze(&recording)?;
     let default = if args.output.is_some() { "html" } else { "text" };
     let format = if args.json { "json" } else { args.format.as_deref().unwrap_or(default) };

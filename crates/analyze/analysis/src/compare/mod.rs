@@ -162,9 +162,8 @@ fn method(against: &[Against], min_effect: f64) -> String {
     });
     format!(
         "Each ratio is the paired median: the median over rounds of the variant's cost over the baseline's within the same \
-         round; each round boots fresh guests in random order.{held} A difference is significant where chance alone would show \
-         as much at any interim analysis in at most 5 % of comparisons of {} metric{} (sequential sign test with Holm \
-         correction). Variants are equivalent where the whole interval \
+         round; each round boots fresh guests in random order.{held} The probability of any false difference, over all {} comparison{} \
+         and all interim analyses, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },

@@ -58,7 +58,7 @@ pub fn command<'a>(
     CommandLayers { disks, layers }
 }
 
-const METHOD: &str = "Each request is followed by its offset and addresses, from its insertion into the guest's block layer to \
+const METHOD: &str = "Requests are matched across layers by offset and address, from insertion into the guest's block layer to \
                       its completion; no nanosecond counts twice. Figures are means of one traced run, so there \
                       is no CI.";
 
@@ -73,7 +73,7 @@ fn advice(plan: &Plan, host: &HostFacts, disks: &[DiskUse], columns: &[LayerColu
     for advice in &mut advice {
         advice.gain *= in_flight;
         let run = format!(
-            " Requests are in flight for {:.1} % of the run, which bounds the gain from faster ones.",
+            " Requests are in flight for {:.1} % of the run: faster ones save at most that.",
             in_flight * 100.0
         );
         advice.finding.push_str(&run);

@@ -155,13 +155,12 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 }
 
 fn method(rounds: u32) -> String {
-    let how = "Each request is followed by its offset and addresses; no nanosecond counts twice, and the time between the \
-               workload's stamps and the first and last traced event is unexplained. A row's mean and quantiles are over \
-               all joined requests. Traced requests are compared with untraced ones, and variants by their untraced \
-               requests, by the paired median: the median over the rounds of the ratio of both medians in one round, which \
-               is not the ratio of the medians in a table";
+    let how = "Requests are matched across layers by offset and address; no nanosecond counts twice. Unexplained: from the \
+               workload's timestamps to the first and last traced event. Means and quantiles are over all matched requests. \
+               Tracing overhead and differences between variants are paired medians: in each round the ratio of two medians, \
+               then the median of these ratios; it is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {
-        format!("{how}. Below {FEWEST_ROUNDS} rounds there is no 95 % CI.")
+        format!("{how}.")
     } else {
         format!("{how}. 95 % CIs span two order statistics of the rounds.")
     }

@@ -25,10 +25,10 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
                 text: format!(
                     "{:.0} % of the traced time of requests on {} is run-queue wait (host): a thread of QEMU is runnable without \
                      a host CPU.",
-                    wait.share * 100.0,
+                    wait * 100.0,
                     title(column)
                 ),
-                gain: wait.share,
+                gain: wait,
                 ..Finding::default()
             })
         };
@@ -66,15 +66,16 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
         let finding = |column: &LayerColumn| {
             let wait = part(column, |row| row.state == State::CpuWakeUp)?;
             let in_guest = part(column, |row| row.state == State::CpuWakeUp && row.layer == Layer::GuestKernel);
-            let in_guest =
-                in_guest.map_or(String::new(), |guest| format!(", {:.0} % in the guest", guest.share * 100.0));
+            let in_guest = in_guest.map_or(String::new(), |guest| {
+                format!(" ({:.0} of these {:.0} % in the guest)", guest * 100.0, wait * 100.0)
+            });
             Some(Finding {
                 text: format!(
                     "{:.0} % of the traced time of requests on {} is CPU wake-up from idle{in_guest}.",
-                    wait.share * 100.0,
+                    wait * 100.0,
                     title(column)
                 ),
-                gain: wait.share,
+                gain: wait,
                 unfit: (!may_poll(evidence, column)).then_some(SettingPlace::GuestCommandLine),
                 ..Finding::default()
             })
@@ -120,7 +121,7 @@ mod tests {
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20 % of the traced time of requests on kvm is CPU wake-up from idle, 5 % in the guest."]
+            ["20 % of the traced time of requests on kvm is CPU wake-up from idle (5 of these 20 % in the guest)."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }

@@ -47,10 +47,10 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             Some(Finding {
                 text: format!(
                     "{:.0} % of the traced time of requests on {} passes between the guest's kick and QEMU's main loop.",
-                    kick.share * 100.0,
+                    kick * 100.0,
                     title(column)
                 ),
-                gain: kick.share,
+                gain: kick,
                 ..Finding::default()
             })
         };
@@ -65,10 +65,10 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
     Some(Finding {
         text: format!(
             "{:.0} % of the traced time of requests on {} is waiting for a lock in QEMU.",
-            lock.share * 100.0,
+            lock * 100.0,
             title(column)
         ),
-        gain: lock.share,
+        gain: lock,
         ..Finding::default()
     })
 }

@@ -43,7 +43,6 @@ const RULES: &[&Rule] = &[
     &cpu_wait::IDLE_WAKE_UP,
     &iothread::MAIN_LOOP_LOCK,
     &iothread::IOTHREAD_LOCK,
-    &requests::LARGEST_LAYER,
     &iothread::MAIN_LOOP_KICK,
     &requests::TRACING_OVERHEAD,
     &share::FASTER_SHARE,

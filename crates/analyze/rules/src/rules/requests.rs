@@ -1,9 +1,9 @@
-//! Requests through the layers: the fastest variant, the largest layer, what tracing adds.
+//! Requests through the layers: the fastest variant, what tracing adds.
 
-use crate::evidence::{part, title};
+use crate::evidence::title;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::nanoseconds;
-use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State, Verdict};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace, Verdict};
 
 /// Traced over untraced requests: above, times under tracing are no times of the VM's.
 const MAX_OVERHEAD: f64 = 1.10;
@@ -25,14 +25,6 @@ pub(super) const FASTER_VARIANT: Rule = Rule {
     evaluate: |evidence| faster_variant(evidence).into_iter().collect(),
 };
 
-pub(super) const LARGEST_LAYER: Rule = Rule {
-    id: "largest-layer",
-    finds: "the layer of software in which a request is in service for longest, if a twentieth and more",
-    remedies: &[],
-    source: "",
-    evaluate: |evidence| largest_layer(evidence).into_iter().collect(),
-};
-
 pub(super) const TRACING_OVERHEAD: Rule = Rule {
     id: "tracing-overhead",
     finds: "requests that tracing makes at least a tenth longer",
@@ -43,8 +35,8 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
         let heavy = observed.filter(|(_, ratio)| ratio.at_least() > MAX_OVERHEAD);
         let finding = |(column, ratio): (_, vmtax_model::Estimate)| {
             Finding::new(format!(
-                "Tracing makes requests on {} {:.2} times as long (paired median of the rounds): take fractions from the \
-                 rows, times from the untraced control.",
+                "Tracing makes requests on {} {:.2} times as long (paired median of the rounds; its means may differ more): take \
+                 fractions from the rows, times from the untraced control.",
                 title(column),
                 ratio.median
             ))
@@ -86,35 +78,11 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
-    let column = evidence.main_column()?;
-    let layers = [
-        (Layer::GuestKernel, "the guest's kernel"),
-        (Layer::Notify, "the notification of QEMU"),
-        (Layer::Kvm, "KVM"),
-        (Layer::Qemu, "QEMU"),
-        (Layer::HostKernel, "the host's kernel"),
-        (Layer::Interrupt, "the interrupt to the guest"),
-    ];
-    let parts = layers.into_iter().filter_map(|(layer, name)| {
-        part(column, |row| row.layer == layer && row.state == State::Running).map(|part| (part, name))
-    });
-    let (part, name) = parts.max_by(|a, b| a.0.ns.total_cmp(&b.0.ns))?;
-    let device: f64 = column.rows.iter().filter(|row| row.layer == Layer::Device).map(|row| row.time.mean_ns).sum();
-    let device = device / column.traced.mean_ns * 100.0;
-    let beside = if device > 0.0 { format!("; the device takes {device:.0} %") } else { String::new() };
-    Some(Finding::new(format!(
-        "{:.0} % of the traced time of requests on {} is {name} in service, the largest share of a layer of software{beside}.",
-        part.share * 100.0,
-        title(column)
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_evidence::{advice, column, findings};
-    use vmtax_model::{Comparison, Difference, Estimate, Interval, Machine, Plan, Variant};
+    use vmtax_model::{Comparison, Difference, Estimate, Interval, Layer, Machine, Plan, State, Variant};
 
     fn difference(variant: &str, ratio: f64, verdict: Verdict) -> Difference {
         let interval = Some(Interval { low: ratio - 0.02, high: ratio + 0.02, coverage: 0.97 });
@@ -148,20 +116,6 @@ mod tests {
         let differences =
             [difference("aio=native", 0.9, Verdict::Inconclusive), difference("aio=io_uring", 1.2, Verdict::Slower)];
         assert_eq!(findings("faster-variant", &Evidence { differences: &differences, ..Evidence::default() }), [""; 0]);
-    }
-
-    #[test]
-    fn the_largest_layer_is_one_in_service() {
-        let rows = [
-            (Layer::Qemu, State::Runnable, 30e3),
-            (Layer::HostKernel, State::Running, 20e3),
-            (Layer::Device, State::Waiting, 50e3),
-        ];
-        let of = |rows| findings("largest-layer", &Evidence { columns: &[column(rows)], ..Evidence::default() });
-        let text = "20 % of the traced time of requests on kvm is the host's kernel in service, the largest share of a layer of \
-                    software; the device takes 50 %.";
-        assert_eq!(of(&rows), [text]);
-        assert_eq!(of(&rows[..1]), [""; 0], "only waits");
     }
 
     #[test]

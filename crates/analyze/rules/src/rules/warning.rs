@@ -31,8 +31,8 @@ macro_rules! warning {
 pub(super) const WARNINGS: &[Rule] = &[
     warning!("kernels-differ", "host and guest with different kernels", [HOST_KERNEL],
     Warning::KernelsDiffer { host, machine, guest } => format!(
-        "The host runs Linux {host} and the {machine} guest {guest}: not all of a difference in system calls is \
-         virtualization."
+        "The host runs Linux {host} and the {machine} guest {guest}: system-call figures include \
+         what these kernels differ in."
     )),
     warning!("no-memory-limit", "native trials without the guest's limit of memory", [OWN_CGROUP],
     Warning::NoMemoryLimit { reason } => format!(
@@ -51,7 +51,7 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
     [measurement("Use its sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Smaller than in the published report on sysbench in QEMU guests (docs/workloads.md): {what}.")
+        format!("Workloads are smaller than in the published sysbench report, so figures do not compare with it: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(
@@ -87,12 +87,13 @@ pub(super) const WARNINGS: &[Rule] = &[
     )),
     warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [
         instruction(
-            "Use a host with NEEDED CPUs or more; `--pinning none` leaves the threads to the host's scheduler",
+            "Use a host with NEEDED CPUs or more",
             "",
         )
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "{} not pinned: of the host CPUs that vmtax may use ({online}), too few are left for QEMU's other threads.",
+        "{} not pinned, which adds noise: of the host CPUs that vmtax may use ({online}), too few are left for \
+         QEMU's other threads.",
         if *cpus == 1 { "The vCPU was".to_owned() } else { format!("The {cpus} vCPUs were") }
     ), "NEEDED" = cpus.max(online).saturating_add(1)),
     warning!("stood-still", "a guest that stood still during a trial that keeps a vCPU busy",

@@ -31,7 +31,7 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
     let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
     Some(format!(
-        "Largest cost on {}: {antipattern}, {} instead of {} ({fix}), {}{}.",
+        "Largest cost on {}: “{antipattern}” takes {} instead of {} (“{fix}”), {}{}.",
         machine.machine,
         time(row.before.as_ref()),
         time(row.after.as_ref()),
@@ -43,8 +43,8 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
 fn section(machine: &MachineAntipatterns) -> Section<'_> {
     let columns = vec![
         Column::words("antipattern, → fix").cut(36, 16),
-        Column::figures("time"),
-        Column::figures("exits").spare(2),
+        Column::figures("time each"),
+        Column::figures("exits each").spare(2),
         Column::figures("paired ratio"),
         Column::figures("95 % CI").spare(1),
     ];
@@ -80,12 +80,13 @@ fn notes(machine: &MachineAntipatterns) -> Vec<String> {
     let mut notes = Vec::new();
     if machine.rows.iter().any(|row| row.emulated) {
         notes.push(
-            "‡ one of the two runs where this host's KVM emulates the guest instruction by instruction: the emulation's cost."
+            "‡ a form of it runs where this host's KVM emulates the guest instruction by instruction: the emulation's cost."
                 .to_owned(),
         );
     }
-    let missing =
-        |row: &AntipatternRow| format!("{}: {}.", row.antipattern.label(false), row.why.trim_end_matches('.'));
+    let missing = |row: &AntipatternRow| {
+        format!("{}: {}.", row.antipattern.label(row.before.is_some()), row.why.trim_end_matches('.'))
+    };
     notes.extend(machine.rows.iter().filter(|row| !row.why.is_empty()).map(missing));
     notes
 }

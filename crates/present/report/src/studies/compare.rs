@@ -3,7 +3,7 @@
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, deciding, verdict as sentence};
+use crate::charts::intervals::{Intervals, verdict as sentence};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
 use crate::number::{count, counted, percent, value};
@@ -148,45 +148,51 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     );
     let figure = Figure {
         caption,
-        table: Some(table(against, findings.min_effect)),
+        table: Some(table(against, findings)),
         ..Figure::new(Intervals { against, min_effect: findings.min_effect })
     };
     let all = Block::Folded("All figures".to_owned(), vec![Block::Table(all_figures(against, findings))]);
     Section::new(title, vec![Block::Figure(figure), all])
 }
 
-fn table(against: &Against, min_effect: f64) -> Table {
+fn table(against: &Against, findings: &CompareFindings) -> Table {
+    let min_effect = findings.min_effect;
     let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
     measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
-        .column(Column::figures("95 % CI").spare(4), |row| interval(&deciding(row)))
+        .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
-        .column(Column::figures("p").spare(2), |row| format!("{:.3}", row.p_adjusted))
+        .column(Column::figures("adjusted p").spare(2), |row| format!("{:.3}", row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
-        .notes(notes(against))
+        .notes(notes(against, findings))
 }
 
-/// What the columns mean, and why an interval is left out.
-fn notes(against: &Against) -> Vec<String> {
-    let undecided = against.rows.iter().filter(|row| row.comparison.ratio.interval.is_some());
-    let hidden = undecided.filter(|row| deciding(row).interval.is_none()).count();
-    let hidden = (hidden > 0).then(|| {
-        format!(
-            " The CI of {} excludes ×1 by itself, not after the correction for the number of metrics (Holm), and is \
-             left out.",
-            counted(hidden as u64, "inconclusive metric")
-        )
-    });
+/// The interval, marked where only the correction contradicts it.
+fn ends(row: &Compared) -> String {
+    let mark = if row.is_left_open_by_correction() { format!("{UNCORRECTED}\u{a0}") } else { String::new() };
+    format!("{mark}{}", interval(&row.comparison.ratio))
+}
+
+/// Marks an interval that excludes ×1 while the verdict, which is corrected, does not.
+const UNCORRECTED: &str = "†";
+
+/// What the columns and marks mean.
+fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     let opposed = |row: &Compared| {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
-    let meaning = format!(
-        "Paired median: the median of the rounds' ratios of costs; it need not be the ratio of the two medians. Above ×1 the \
-         variant is slower, below ×1 faster; the cost of a rate is its inverse.{}",
-        hidden.unwrap_or_default()
-    );
-    [meaning].into_iter().chain(verdict::opposed_note(against.rows.iter().any(opposed))).collect()
+    let meaning = "Paired median: the median of the rounds' ratios of costs. Above ×1 the variant is slower, below ×1 faster; the \
+                   cost of a rate is its inverse. Noise: the standard deviation of a round's ratio, from its quartiles. \
+                   Adjusted p: after Holm's correction.";
+    let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
+        format!(
+            "{UNCORRECTED} Excludes ×1 for this metric alone, not after the correction for {} (Holm).",
+            compared(findings)
+        )
+    });
+    let opposed = verdict::opposed_note(against.rows.iter().any(opposed));
+    [meaning.to_owned()].into_iter().chain(uncorrected).chain(opposed).collect()
 }
 
 fn paired(row: &Compared) -> String {
@@ -209,7 +215,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     let p = |p: f64| format!("{p:.4}");
     measured(format!("All figures of {}", against.variant), Column::words("metric"), against, sides)
         .column(Column::figures("paired median"), |row| paired(row))
-        .column(Column::figures("95 % CI"), |row| interval(&deciding(row)))
+        .column(Column::figures("95 % CI"), |row| ends(row))
         .figures(["p", "p (Holm)", "p (permutation)"], |row| {
             [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
         })
@@ -226,16 +232,12 @@ fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
     let rows: Vec<&Compared> = against.rows.iter().filter(|row| row.is_left_open_by_correction()).collect();
     let names: Vec<String> = rows.iter().map(|row| format!("{} is {}", row.metric, mostly(row))).collect();
     let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
-        let time = if s > 0.0 { format!(" ({})", duration(s)) } else { String::new() };
-        format!(" About {} more{time} would decide if it stays so.", counted(rounds.into(), "round"))
+        let time = if s > 0.0 { format!(", {}", duration(s)) } else { String::new() };
+        let all = counted((findings.rounds + rounds).into(), "round");
+        format!("; if this continues, about {all} in all ({rounds} more{time}) would decide")
     });
-    (!rows.is_empty()).then(|| {
-        format!(
-            "{}: significant by itself, not after the correction for {}.{more}",
-            names.join(", "),
-            compared(findings)
-        )
-    })
+    let compared = compared(findings);
+    (!rows.is_empty()).then(|| format!("{}: too few rounds for {compared} (Holm){more}.", names.join(", ")))
 }
 
 /// "slower in 6 of 6 rounds".
@@ -352,8 +354,8 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
     });
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
     let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
-    let largest = largest
-        .map_or(String::new(), |row| format!("; largest: {}, {}", row.metric.label(), sentence(row, min_effect)));
+    let largest =
+        largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric, sentence(row, min_effect)));
     let all = counted(rows.clone().count() as u64, "metric");
     format!("of {all} {}{largest}", counts.collect::<Vec<_>>().join(", "))
 }
@@ -362,17 +364,17 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
 fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFindings) -> String {
     let open = rows.filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
     let (corrected, noisy): (Vec<&Compared>, Vec<_>) = open.partition(|row| row.is_left_open_by_correction());
-    let only = |others: &[&Compared], n: usize| if others.is_empty() { String::new() } else { format!("{n} ") };
-    let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp).map(|noise| {
-        let only = only(&corrected, noisy.len());
-        format!("{only}too noisy: a round varies by up to ±{}", percent(noise))
+    let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp);
+    let noise = noise.map(|noise| match corrected.is_empty() {
+        true => format!("too noisy: ±{} per round", percent(noise)),
+        false => format!("{} too noisy, ±{} per round", noisy.len(), percent(noise)),
     });
     let left = match corrected.as_slice() {
         [] => None,
-        [row] => Some(format!("{} {}", row.metric.label(), mostly(row))),
-        several => Some(format!("{}significant alone", only(&noisy, several.len()))),
+        [row] => Some(format!("{} {}", row.metric, mostly(row))),
+        several => Some(format!("{} each by itself significant", several.len())),
     };
-    let left = left.map(|left| format!("{left}, left open by the correction for {}", compared(findings)));
+    let left = left.map(|left| format!("{left}, too few for {}", compared(findings)));
     let all: Vec<String> = [left, noise].into_iter().flatten().collect();
     if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
 }
@@ -450,20 +452,19 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: of 1 metric 1 inconclusive (direct request, p99 slower in 6 of 6 rounds, left open by the correction \
-             for 1 comparison)."
+            "b against a: of 1 metric 1 inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: of 2 metrics 2 inconclusive (direct request, p99 slower in 6 of 6 rounds, left open by the correction \
-             for 2 comparisons; 1 too noisy: a round varies by up to ±30 %)."
+            "b against a: of 2 metrics 2 inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 2 comparisons; 1 too \
+             noisy, ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();
         assert_eq!(
             needs,
-            "seqread.latency-p99 is slower in 6 of 6 rounds: significant by itself, not after the correction for 2 comparisons. \
-             About 9 rounds more (45 s) would decide if it stays so."
+            "seqread.latency-p99 is slower in 6 of 6 rounds: too few rounds for 2 comparisons (Holm); if this continues, about 15 \
+             rounds in all (9 more, 45 s) would decide."
         );
         assert!(open(&both, &both.against[0]).unwrap().starts_with("1 metric is inconclusive"), "only the noisy one");
     }

@@ -11,8 +11,8 @@ use crate::view::{self, origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, PartRow, Plan, Probes, Statuses,
-    Unit, shell_line,
+    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, PartRow, Plan, Probes,
+    Statuses, Unit, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -114,7 +114,8 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
-        let native = native.map_or(String::new(), |s| format!(" instead of {}", value(Unit::Seconds, s.median)));
+        let native =
+            native.map_or(String::new(), |s| format!(" instead of {} (medians)", value(Unit::Seconds, s.median)));
         let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
             Some(i) => {
                 format!("{native}, {} (paired median, 95\u{a0}% CI {})", ratio(overhead.ratio.median), range(&i))
@@ -135,7 +136,7 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     }
 }
 
-/// "×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie.
+/// "×35 to ×124 per round, 2 rounds": between which ratios of wall time the rounds lie.
 fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
         let untraced = recording.trials.iter().filter(move |t| t.machine == machine && t.probes == Probes::None);
@@ -145,10 +146,10 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let mut ratios: Vec<f64> = walls(machine).filter_map(|(round, wall)| Some(wall / native.get(&round)?)).collect();
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratios.first()?, ratios.last()?);
-    (ratios.len() > 1).then(|| format!("{} to {} in {} rounds", ratio(*low), ratio(*high), ratios.len()))
+    (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; of the mean difference 47 % is idle or waiting, 39 % is vCPU steal".
+/// "; of the mean difference 47 % is halted, 39 % is vCPU steal".
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
@@ -205,12 +206,22 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     all
 }
 
-/// Why the parts are not the metrics of the same name.
-const PARTS: &str = "Means, since these add up. Net of steal: CPU time of the command while its vCPU had a host CPU, with what \
-                     binary translation, nested paging and exits add; the metrics user time and system time below are \
-                     medians of the guest's own account, which includes steal where the guest is not told of it. Waiting \
-                     for QEMU's threads or the share's server: at most this, the time they ran while vCPUs were blocked. \
-                     Unexplained: wall time less all parts; below 0 where the accounts of guest and host overlap.";
+/// What the parts are, and why they are not the metrics of the same name.
+fn legend(machine: Machine) -> String {
+    let (adds, overhead) = match machine.accelerator() {
+        Some(Accelerator::Tcg) => {
+            ("binary translation adds", "Emulator and wake-up overhead: a vCPU thread ran outside these")
+        }
+        _ => ("nested paging and VM exits add", "VM-exit and wake-up overhead: a vCPU thread ran outside these"),
+    };
+    format!(
+        "Means, which add up. Net of steal: CPU time while the vCPU had a host CPU, with what {adds}; user time and system time \
+         below are the guest's own medians, steal included. {overhead}, as in the emulated devices and while it woke up. Waiting \
+         for QEMU's threads or the share's server: they ran while the vCPU was blocked. Halted: the vCPU was blocked and nothing \
+         of these ran, as while the host's disk or another process worked; natively all time off the CPU. Unexplained: wall time \
+         less all parts, below 0 where the accounts of guest and host overlap."
+    )
+}
 
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
@@ -251,7 +262,7 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         .map(|row| (row.part.label(breakdown.machine), row.native_s, row.machine_s))
         .collect();
     let figure = Figure {
-        table: Some(table.notes(vec![PARTS.to_owned()])),
+        table: Some(table.notes(vec![legend(breakdown.machine)])),
         below: true,
         ..Figure::new(Parts { machine: breakdown.machine, rows })
     };
@@ -289,7 +300,7 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     all.extend(findings.root.as_ref().map(|root| {
         format!(
             "Root file system of guests: the host's files by {}, read-only, as overlayfs lower ({}); overlayfs upper {layer}. \
-             File access therefore costs what the share costs.",
+             Reading the host's files costs what the share costs, writing what the upper layer costs.",
             root.method, root.mount
         )
     }));

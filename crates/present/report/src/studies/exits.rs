@@ -56,9 +56,12 @@ fn answer(machine: &MachineExits) -> Option<String> {
     };
     let kinds = match machine.machine.accelerator() {
         Some(Accelerator::Kvm) => {
-            [(HANDLED_IN_KVM, "an exit handled in KVM"), (HANDLED_IN_QEMU, "one handled in QEMU")]
+            [(HANDLED_IN_KVM, "a port or MMIO access handled in KVM"), (HANDLED_IN_QEMU, "one handled in QEMU")]
         }
-        _ => [(INTERRUPT_CONTROLLER, "an access to an interrupt controller"), (NO_DEVICE, "one to no device")],
+        _ => [
+            (INTERRUPT_CONTROLLER, "an access to an interrupt controller"),
+            (NO_DEVICE, "one to an unassigned port or address"),
+        ],
     };
     let each: Vec<String> =
         kinds.into_iter().filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?))).collect();

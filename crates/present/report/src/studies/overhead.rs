@@ -60,14 +60,14 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg from ×3.03 for stat to ×14.4 for CPU events (95 % CI 13.9–15.1), 19 metrics".
+/// "tcg costs ×3.03 for stat to ×14.4 for CPU events (95 % CI 13.9–15.1), 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let view::Summary { least, worst, metrics, .. } = view::summary(findings, machine)?;
     let named = |(metric, cost): (Metric, &Comparison)| format!("{} for {}", ratio(cost.ratio.median), metric.label());
     let (least, most, sure) = (named(least), named(worst), ci(&worst.1.ratio));
     Some(match metrics {
-        1 => format!("{machine} {most}{sure}"),
-        _ => format!("{machine} from {least} to {most}{sure}, {metrics} metrics"),
+        1 => format!("{machine} costs {most}{sure}"),
+        _ => format!("{machine} costs {least} to {most}{sure}, {metrics} metrics"),
     })
 }
 
@@ -240,7 +240,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     if !guests(findings).is_empty() {
         let sure = if view::has_intervals(findings) { " ~: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
-            "Medians over rounds. Overhead: the median of the rounds' ratios to native (paired), above ×1 slower.{sure}"
+            "Medians over rounds. Overhead: the median of the rounds' ratios to native (paired), above ×1 more cost.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();

@@ -100,7 +100,7 @@ fn measured(row: &ClaimRow) -> String {
         ClaimUnit::Nanoseconds if v < 0.0 => format!("−{}", nanoseconds(-v)),
         ClaimUnit::Nanoseconds => nanoseconds(v),
         ClaimUnit::Percent => percent(v / 100.0),
-        ClaimUnit::Count => format!("{} exits", significant(v)),
+        ClaimUnit::Count => format!("{} exits saved", significant(v)),
         ClaimUnit::Exponent => format!("n^{v:.1}"),
     };
     let interval = figure.interval.map_or(String::new(), |i| format!(" (95 % CI {} to {})", text(i.low), text(i.high)));

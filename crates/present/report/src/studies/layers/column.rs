@@ -48,9 +48,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
     }
     unexplained(&mut table);
-    table.notes(vec![
-        "in service %: the part of a layer's time that is in service, of the whole request; the rest waits.".to_owned(),
-    ])
+    table.notes(vec!["Both % are of the whole request; in service %: the layer without its waits.".to_owned()])
 }
 
 /// Percent of the whole that no row accounts for.
@@ -133,13 +131,17 @@ fn bar(percent: f64) -> String {
 
 /// What the table's signs mean, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
-    let rows = || column.rows.iter().filter(|r| r.count > 0);
+    let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
+    let scale = Scale::for_columns(&[column]);
+    let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
     let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let signs = [
         rows().any(|r| r.state == State::Running).then(|| "empty state: in service".to_owned()),
         again.then(|| "″ same segment, in another state".to_owned()),
         words::below_bound(&[column]),
-        rows().any(|r| r.time.mean_ns > 0.0).then(|| "~0 above 0, rounds to it".to_owned()),
+        rows()
+            .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
+            .then(|| "~0 above 0, rounds to it".to_owned()),
         column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();

@@ -79,23 +79,24 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let (states, layers) = (largest_states(states.collect()), largest_layers(layers.collect()));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
-        format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of that time)")
+        format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of it)")
     } else {
         String::new()
     };
     let median = nanoseconds(median).replace(' ', "\u{a0}");
+    let traced = nanoseconds(main.traced.mean_ns).replace(' ', "\u{a0}");
     let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "{fastest}A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}. {layers}",
+        "{fastest}A request takes {median} in the {} ({how}){host}. Of the mean traced request, {traced}, {states}{tail}. {layers}",
         view::title(main)
     )
 }
 
-/// "75 % run-queue wait (host), 20 % in service and 2 % CPU wake-up from idle": the largest states.
+/// "75 % is run-queue wait (host), 20 % is in service and 2 % is CPU wake-up from idle": the largest states.
 fn largest_states(mut states: Vec<(String, f64)>) -> String {
     states.sort_by(|a, b| b.1.total_cmp(&a.1));
     let named = states.iter().take(NAMED.0).filter(|(_, part)| *part >= 0.5);
-    listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% {state}")).collect::<Vec<_>>())
+    listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% is {state}")).collect::<Vec<_>>())
 }
 
 /// "Largest layers: device (35 %) and notification (18 %, mostly CPU wake-up from idle)."
@@ -180,8 +181,9 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let host = findings.host.as_ref();
     let heads = host.map(|_| Column::figures("bare host").spare(1)).into_iter().chain(columns.iter().map(|c| head(c)));
-    let columns_of_table = [Column::words(format!("mean, {}", scale.unit))].into_iter().chain(heads).collect();
+    let columns_of_table = [Column::words(scale.unit)].into_iter().chain(heads).collect();
     let mut table = Table::new("Mean of each layer by machine and variant", columns_of_table).in_parts();
+    table.group("Mean of a traced request");
     for (layer, means) in view::layers_of(columns) {
         let empty = host.map(|_| Cell::default());
         let means = means.iter().map(|mean| scale.number(*mean).into());
@@ -198,7 +200,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     row("unexplained", None, &|c| time(Some(c.unexplained_ns)));
     row("total, traced", None, &|c| time(Some(c.traced.mean_ns)));
     if columns.iter().any(|c| c.control.is_some()) {
-        row("control, untraced", host.map(|h| h.mean_ns), &|c| time(c.control.map(|f| f.mean_ns)));
+        row("control, untraced: mean", host.map(|h| h.mean_ns), &|c| time(c.control.map(|f| f.mean_ns)));
         row("control p50", host.map(|h| h.p50_ns), &|c| time(c.control.map(|f| f.p50_ns)));
         row("control p99", host.map(|h| h.p99_ns), &|c| time(c.control.map(|f| f.p99_ns)));
         let effect = |c: &LayerColumn| c.observer.as_ref().map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0));

@@ -7,7 +7,7 @@ use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Miss
 /// What tracing costs, against the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
     let Some(observer) = &column.observer else {
-        return "unknown, there is no untraced control".to_owned();
+        return "not measured, there is no untraced run of the same requests".to_owned();
     };
     let effect = match observer.interval {
         Some(i) => format!(
@@ -17,7 +17,7 @@ pub fn observer(column: &LayerColumn) -> String {
         ),
         None => {
             let effect = signed_percent(observer.median - 1.0);
-            format!("{effect} (paired median of the rounds, too few of them for a CI)")
+            format!("{effect} (paired median of the rounds)")
         }
     };
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
@@ -37,20 +37,11 @@ pub fn differences(findings: &LayerFindings) -> Vec<String> {
 }
 
 fn difference(d: &Difference) -> String {
-    let (base, other) = names(&d.base, &d.variant);
+    let (base, other) = (&d.base, &d.variant);
     let Some(i) = d.comparison.ratio.interval else {
-        let ratio = d.comparison.ratio.median;
-        let direction = if ratio < 1.0 {
-            " (faster)"
-        } else if ratio > 1.0 {
-            " (slower)"
-        } else {
-            ""
-        };
         return format!(
-            "{other} compared with {base}: inconclusive, too few rounds for a CI; the latency is {}{direction} by the paired \
-             median of the rounds",
-            signed_percent(ratio - 1.0)
+            "{other} compared with {base}: inconclusive, too few rounds for a CI (untraced latency {}, paired median)",
+            signed_percent(d.comparison.ratio.median - 1.0)
         );
     };
     let time = d.comparison.difference.and_then(|ns| {
@@ -81,14 +72,6 @@ pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
         }
         _ => difference(first),
     })
-}
-
-/// Both variants without the setting that they share: "aio=threads" and "aio=native" are "threads" and "native".
-fn names<'a>(base: &'a str, other: &'a str) -> (&'a str, &'a str) {
-    match (base.split_once('='), other.split_once('=')) {
-        (Some((a, x)), Some((b, y))) if a == b && !x.contains('=') && !y.contains('=') => (x, y),
-        _ => (base, other),
-    }
 }
 
 /// How well both clocks agree.
@@ -172,7 +155,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 /// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| "† shorter than the clock error, so not exact: take its sum with the neighbour".to_owned())
+    marked.then(|| "† shorter than the clock error, which moves time between the way into QEMU and the way back: their sum is exact".to_owned())
 }
 
 fn requests(n: u64) -> String {
@@ -210,20 +193,15 @@ mod tests {
     fn a_winner_only_where_there_is_one() {
         let nbsp = |text: String| text.replace('\u{a0}', " ");
         let faster = nbsp(difference_of(0.91, 0.94, 0.96, true));
-        assert_eq!(faster, "io_uring is faster than threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)");
+        assert_eq!(faster, "aio=io_uring is faster than aio=threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)");
         let slower = nbsp(difference_of(1.04, 1.10, 1.20, true));
-        assert!(slower.starts_with("io_uring is slower than threads by 4.0 to 20 %"), "{slower}");
+        assert!(slower.starts_with("aio=io_uring is slower than aio=threads by 4.0 to 20 %"), "{slower}");
         let none = nbsp(difference_of(0.97, 1.0, 1.02, true));
         assert!(none.contains("inconclusive") && none.contains("0.970–1.020"), "{none}");
         let few = nbsp(difference_of(0.9, 0.9, 0.9, false));
-        assert!(few.contains("inconclusive, too few rounds") && few.contains("is −10 % (faster)"), "{few}");
-    }
-
-    #[test]
-    fn variants_are_called_by_what_differs() {
-        assert_eq!(names("aio=threads", "aio=native"), ("threads", "native"));
-        assert_eq!(names("aio=threads", "cache=none"), ("aio=threads", "cache=none"));
-        let both = ("aio=native,iothread=off", "aio=native,iothread=on");
-        assert_eq!(names(both.0, both.1), both);
+        assert!(
+            few.contains("inconclusive, too few rounds") && few.contains("(untraced latency −10 %, paired median)"),
+            "{few}"
+        );
     }
 }
