@@ -29,8 +29,8 @@ const SCRATCH_MIB: u32 = 4096;
     help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
 Natively CMD runs on this host. What it writes to files is discarded, except with --write and --in-place.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
-    after_help = "In a guest it has the host's files, the same working directory, user, environment, limits and standard input; \
-what it writes there is discarded with the guest.
+    after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
+standard input; what it writes is discarded with the guest.
 The command's output comes through as it is, the report goes to standard error. The exit status is the \
 command's: 124 after a timeout, 125 where vmtax failed, 126 or 127 where the command cannot be started. See \
 docs/exec.md.
@@ -66,10 +66,10 @@ pub struct ExecOptions {
     /// root with virtiofsd, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
     root: Option<String>,
-    /// Let what is written in this folder stay, natively and from guests
+    /// Keep what CMD writes below DIR, natively and from guests
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
-    /// Natively, let what the command writes stay on this host, anywhere
+    /// Run CMD natively without the overlay: keep all that it writes on this host
     #[arg(long)]
     in_place: bool,
     /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]

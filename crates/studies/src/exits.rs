@@ -13,15 +13,21 @@ const ROUNDS: u32 = 3;
 /// The options of `vmtax exits`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Repetitions of each machine, each with a new QEMU [default: 3]")),
+    mut_arg("rounds", with_help("Rounds, each with a new QEMU [default: 3]")),
     mut_arg(
         "machine",
         with_help(
             "Where to measure, comma separated: micro-kvm, micro-tcg, a small test guest without an operating system [default: both; without KVM micro-tcg]"
         )
     ),
+    // A micro-guest has no kernel and one vCPU.
+    mut_arg("kernel", |a| a.hide(true)),
+    mut_arg("modules", |a| a.hide(true)),
+    mut_arg("kernel_args", |a| a.hide(true)),
+    mut_arg("cpus", |a| a.hide(true)),
+    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
-each exit timed. It takes seconds and needs no guest kernel.
+each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds.
 
 Examples:
   vmtax exits

@@ -22,7 +22,7 @@ const REQUESTS: u64 = 1000;
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm where it runs guest kernels, else tcg]"
+            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm if it can run Linux, else tcg]"
         )
     ),
     after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --pid`. Root traces \
@@ -42,7 +42,7 @@ pub struct LayersOptions {
     /// Options of seqread as OPTION=VALUE, or a plan (.toml)
     #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
-    /// Compare disk configurations: KEY=VALUE,VALUE,...; repeated, every combination
+    /// Compare disk configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
     /// Disk option for all variants: KEY=VALUE; may be repeated

@@ -13,7 +13,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {
@@ -23,10 +23,10 @@ pub struct OverheadOptions {
     /// Reduced workload sizes: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The sizes of the published sysbench report: hours, with 2 GiB of files in each round
+    /// Workload sizes of `vmtax reproduce sysbench-five`: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Duration of each trial with a time limit: 500ms, 5s; for `syscalls` of all calls together
+    /// Duration of each time-limited trial: 500ms, 5s; for `syscalls` the total of all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     #[command(flatten)]
@@ -41,13 +41,13 @@ fn help() -> String {
     };
     format!(
         "Workloads that run by default:
-{}Workloads that run when named, on a shared tree or in the micro-guest:
-{}`vmtax agent run WORKLOAD --help-options` lists a workload's options, with fio's names for them. Without a guest kernel, that of the distribution is downloaded first, not installed.
+{}Workloads that run only when named:
+{}`vmtax agent run WORKLOAD --help-options` lists a workload's options, with fio's names for them. Without --kernel, the host distribution's kernel package is downloaded and unpacked, not installed.
 
 Examples:
   vmtax run --quick
   vmtax run syscalls seqread --rounds 12
-  vmtax run cpu cpu.max-prime=20000 --machine native,tcg --duration 5s
+  vmtax run cpu max-prime=20000 --machine native,tcg --duration 5s
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
         list(|needs| matches!(needs, Needs::System | Needs::Disk)),
         list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),

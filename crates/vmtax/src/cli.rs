@@ -69,7 +69,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
-    /// Trace block I/O latency by layer: guest, KVM, QEMU, host, disk
+    /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
     Layers(Box<StudyArgs<LayersOptions>>),
     /// Benchmark file sharing with guests: 9p, virtiofs, NFS, disk images
     Share(Box<StudyArgs<ShareOptions>>),

@@ -72,8 +72,9 @@ pub struct Kept {
 }
 
 /// Properties by the names that older recordings have for them.
-const RENAMED_PROPERTIES: [(&str, &str); 4] = [
-    ("time stamps", "mtime to the nanosecond"),
+const RENAMED_PROPERTIES: [(&str, &str); 5] = [
+    ("time stamps", "nanosecond mtime"),
+    ("mtime to the nanosecond", "nanosecond mtime"),
     ("upper and lower case", "case-sensitive names"),
     ("mapped and written", "writable mmap (MAP_SHARED)"),
     ("freeing of deleted files that the guest died with", "release of unlinked open files"),

@@ -189,7 +189,7 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
             "hard link",
             "FIFO",
             "socket",
-            "mtime to the nanosecond",
+            "nanosecond mtime",
             "case-sensitive names",
             "names of 255 bytes",
             "names of any bytes",
@@ -203,7 +203,7 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
             let line = lines(&got.kept, what);
             assert_eq!(line.keeping, Keeping::Kept, "{line:?}");
         }
-        assert_eq!(lines(&got.kept, "mtime to the nanosecond").detail, "to 1 ns");
+        assert_eq!(lines(&got.kept, "nanosecond mtime").detail, "to 1 ns");
         let seen = check_from_host(&lingering(5), root.path(), GuestState::Running);
         for line in &seen {
             let inside = lines(&got.kept, &line.what);

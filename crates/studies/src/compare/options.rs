@@ -30,14 +30,14 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm where it runs guest kernels, else tcg]"
+            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm if it can run Linux, else tcg]"
         )
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
     after_help = "A variant is a list of settings: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
-host.governor (set, verified, restored), name, or a setting of the disk as in `vmtax layers`. Write a comma \
-in a value twice.
+host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
+in a value is doubled (,,), as for QEMU.
 Rounds stop when every metric is decided, or the budget is spent; intervals are corrected for these interim \
 analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
@@ -73,7 +73,7 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; of exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// Duration of each trial with a time limit: 500ms, 5s; for `syscalls` of all calls together
+    /// Duration of each time-limited trial: 500ms, 5s; for `syscalls` the total of all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// Trace seqread's requests too, to tell which layers differ
@@ -82,8 +82,8 @@ pub struct CompareOptions {
     /// Profile the QEMU of each variant in one more run, with a differential flame graph; for one workload
     #[arg(long)]
     profile: bool,
-    /// Regression check against this recording: measure its plan again, or compare the RECORDING; exit status 1 if a metric
-    /// is worse by more than its threshold
+    /// Regression check against this recording: its plan is measured again, unless a RECORDING to check is given; exit
+    /// status 1 if a metric is worse by more than its threshold
     #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,
     /// Thresholds of each metric, with the confidence (TOML) [default: 5 % at 95 %]

@@ -42,10 +42,10 @@ pub struct CommonOptions {
 #[command(next_help_heading = "Measurement")]
 pub struct MeasurementOptions {
     /// Where to measure, comma separated: native (this host), kvm, tcg (a Linux guest), micro-kvm, micro-tcg (a small test
-    /// guest without an operating system) [default: native, kvm where it runs guest kernels, tcg]
+    /// guest without an operating system) [default: native, kvm if it can run Linux, tcg]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: 6]
+    /// Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Timeout of a trial: 90s, 10m, 2h [default: 10m]

@@ -42,7 +42,7 @@ const OF_A_GUEST: [&str; 19] = [
 #[derive(Debug, Args)]
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
-    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm where it runs guest kernels, else tcg]")),
+    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm if it can run Linux, else tcg]")),
     after_help = "--pid attaches to any process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
@@ -75,8 +75,8 @@ pub struct ProfileOptions {
     /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
-    /// Stop threads for wall-clock samples, so that running ones have stacks, too, and read the vCPUs' registers of a guest
-    /// of KVM through its monitor; until one stop lasts longer than TIME (5ms). A workload's guest is always sampled so
+    /// Stop each thread for its wall-clock samples, which then have the stacks of running threads and the vCPUs' registers
+    /// (by QMP); ends stopping after one stop longer than TIME (5ms). Always on for a workload's guest
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
@@ -91,7 +91,7 @@ pub struct ProfileOptions {
     /// Samples per second in the guest, by its own kernel; 0 for none
     #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
-    /// Count the guest's system calls, with BPF where its kernel has it: by call, or by process
+    /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process
     #[arg(long, help_heading = "Workload", value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]
     syscalls: Option<CountBy>,
     /// Share method of the workload's tree, as in `vmtax share` [default: 9p,cache=loose]

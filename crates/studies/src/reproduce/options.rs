@@ -12,15 +12,16 @@ use vmtax_workload::CheckedPlan;
 /// The options of `vmtax reproduce`.
 #[derive(Debug, Args)]
 #[command(
+    override_usage = "vmtax reproduce list\n       vmtax reproduce show NAME\n       vmtax reproduce [OPTIONS] NAME [WORKLOAD.OPTION=VALUE]...",
     mut_arg(
         "machine",
         with_help(
-            "Where to measure, comma separated: native (this host), kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system) [default: as published, as far as this host has it]"
+            "Where to measure, comma separated: native (this host), kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system) [default: those of the published result that this host has]"
         )
     ),
     mut_arg(
         "rounds",
-        with_help("Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
+        with_help("Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
     ),
     mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
@@ -33,7 +34,7 @@ Examples:
   vmtax reproduce sysbench-five --real"
 )]
 pub struct ReproduceOptions {
-    /// list; show NAME; or NAME, with options of its workloads as WORKLOAD.OPTION=VALUE
+    /// A published result, as `vmtax reproduce list` names it, and options of its workloads as WORKLOAD.OPTION=VALUE
     #[arg(value_name = "NAME", required = true)]
     what: Vec<String>,
     /// Smaller problem size where available; claims that need the full size are not tested

@@ -232,7 +232,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener};
 
-    /// A package that is none, with its hash: apt does not open what it downloads.
+    /// Not a package, with its hash: apt does not open what it downloads.
     const CONTENT: &str = "no package";
     const HASH: &str = "a5e36d154d6ea17046a6b246a386a77096a56a9f0586a51e4abc4ad0fe0bbd43";
 

@@ -71,12 +71,12 @@ fn picture(curves: &Curves) -> Markup {
     }
 }
 
-/// Whose cost: "stat", or of a rate "direct requests, each".
+/// Whose cost: "stat", or of a rate "direct requests, mean".
 pub fn cost_label(growth: &Growth) -> String {
     let label = growth.metric.label();
     match growth.metric.unit() {
         Unit::Nanoseconds | Unit::Seconds | Unit::Mebibytes | Unit::Count => label.to_owned(),
-        Unit::PerSecond => format!("{label}, each"),
+        Unit::PerSecond => format!("{label}, mean"),
         Unit::MebibytesPerSecond => format!("{label}, each MiB"),
     }
 }

@@ -57,14 +57,14 @@ fn sentence(growth: &Growth, option: &str) -> String {
     });
     match (growth.law, growth.no_law) {
         (Some(Law::Constant), _) if growth.or.is_empty() => {
-            format!("{what} on {place} does not grow with {option}: O(1), {over}{}.", costs("one more"))
+            format!("{what} on {place} does not grow with {option}: O(1), {over}.")
         }
         (Some(Law::Constant), _) => {
             let most = growth
                 .change
                 .and_then(|e| e.interval)
                 .map_or(String::new(), |i| format!(", at most {}", ratio(i.high)));
-            format!("{what} on {place} shows no growth with {option}{most}: {over}{}.", costs("one more"))
+            format!("{what} on {place} shows no growth with {option}{most}: {over}.")
         }
         (Some(law), _) => {
             let misfit = growth.misfit.filter(|m| *m > NOTABLE_MISFIT);
@@ -76,9 +76,14 @@ fn sentence(growth: &Growth, option: &str) -> String {
             format!("{what} on {place} grows with {option} as {law}{exponent}{misfit}")
         }
         (None, reason) => {
-            let verb = if growth.grows { "grows" } else { "shows no growth" };
             let why = reason.map_or("", without_law);
-            format!("{what} on {place} {verb} with {option}: {over}{}.{exponent}{why}", costs("one more, on average,"))
+            match growth.grows {
+                true => {
+                    let costs = costs("one more, on average,");
+                    format!("{what} on {place} grows with {option}: {over}{costs}.{exponent}{why}")
+                }
+                false => format!("{what} on {place} shows no growth with {option}: {over}.{why}"),
+            }
         }
     }
 }
@@ -249,7 +254,7 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
         })
         .column(Column::figures("one more").spare(4), step)
         .column(Column::figures("95 % CI").spare(3), |growth| one_more_range(growth))
-        .column(Column::figures("last/first").spare(2), |growth| change(growth))
+        .column(Column::figures("last/first, paired").broken(11, 2).spare(2), |growth| change(growth))
         .column(Column::figures("p").spare(1), |growth| format!("{:.3}", growth.p))
         .done()
 }

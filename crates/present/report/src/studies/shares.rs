@@ -101,12 +101,12 @@ fn undecided(findings: &ShareFindings, cells: &[Option<Estimate>]) -> String {
         None => format!("no method has a figure beside {base}"),
         Some((column, cost)) if cost.median < 1.0 => {
             format!(
-                "undecided with {rounds}; fastest so far {} at {} of {base}'s cost",
+                "undecided after {rounds}; the fastest so far is {}, {} the cost of {base}",
                 title(column),
                 ratio(cost.median)
             )
         }
-        Some(_) => format!("undecided with {rounds}; fastest so far {base}"),
+        Some(_) => format!("undecided after {rounds}; the fastest so far is {base}"),
     }
 }
 
@@ -161,7 +161,8 @@ fn all_in_one<'a>(findings: &ShareFindings, cached: Option<&str>) -> Option<Sect
     };
     let table = tournament(findings, cached);
     let blocks = vec![drawn(findings, findings.scores.iter().map(group).collect(), table)];
-    (!findings.columns.is_empty()).then(|| Section::new("Score: geometric mean of a workload's figures", blocks))
+    (!findings.columns.is_empty())
+        .then(|| Section::new("Relative cost: geometric mean over a workload's metrics", blocks))
 }
 
 fn figure_by_figure<'a>(findings: &ShareFindings, cached: Option<&str>) -> Vec<Section<'a>> {
@@ -231,8 +232,8 @@ fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
         }
     }
     let note = format!(
-        "×: cost over {}'s, below ×1 is faster; native, without a guest, is the reference. A score hides what single operations \
-         cost: --details has them, figure by figure. CPU: seconds of guest, QEMU and server in one round.",
+        "×: cost over {}'s, below ×1 is faster; native, without a guest, is the reference. Single operations \
+         differ more: --details. CPU: seconds of guest, QEMU and server in one round.",
         base(findings)
     );
     let seconds = |column: &ShareColumn| cpu_seconds(column).map(|(guest, qemu, server)| guest + qemu + server);
@@ -361,13 +362,10 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
         let parts = [
             said("loses", with(Keeping::Lost).collect()),
             said("refuses", with(Keeping::Refused).collect()),
-            said("the host does not see", host.collect()),
+            said("kept in the guest but not on the host:", host.collect()),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!column.kept.is_empty()).then(|| match parts.is_empty() {
-            true => format!("{}: preserves all that was tested", title(column)),
-            false => format!("{}: {}", title(column), parts.join("; ")),
-        })
+        (!parts.is_empty()).then(|| format!("{}: {}", title(column), parts.join("; ")))
     };
     findings.columns.iter().filter_map(of).collect()
 }

@@ -24,7 +24,7 @@ pub(super) const ALL: &[Property] = &[
     Property { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), check: check_device },
     Property { what: "FIFO", set: |f| node(f, "fifo", FileType::Fifo), check: check_fifo },
     Property { what: "socket", set: |f| node(f, "socket", FileType::Socket), check: check_socket },
-    Property { what: "mtime to the nanosecond", set: set_times, check: check_times },
+    Property { what: "nanosecond mtime", set: set_times, check: check_times },
     Property { what: "case-sensitive names", set: set_case, check: check_case },
     Property { what: "names of 255 bytes", set: |f| make(&f.join(long_name())).map(drop), check: check_long_name },
     Property { what: "names of any bytes", set: |f| make(&f.join(odd_name())).map(drop), check: check_odd_name },

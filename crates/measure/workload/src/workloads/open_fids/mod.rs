@@ -34,7 +34,7 @@ const LOCAL: usize = 101;
 const SEED: u64 = 4713;
 
 workload! {
-    OpenFids: "calls on names when the share's server knows many";
+    OpenFids: "stat and open while the 9p server holds many fids";
     count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
     how: Word = one_of(
         "how", "cached", &["cached", "held"],

@@ -20,7 +20,7 @@ use std::path::Path;
 use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
 
 workload! {
-    Tree: "a tree copied out of the share, walked, and mapped";
+    Tree: "copying, walking and mmapping a directory tree on a share";
     drop: bool = DROP;
 }
 
