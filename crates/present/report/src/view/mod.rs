@@ -104,7 +104,10 @@ pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
     as_line(&with_option(&recording.manifest.command, "--rounds", &rounds.to_string()))
 }
 
-/// A study's command line with another value of an option.
+/// The folder of a recording: it is no longer empty.
+const OUTPUT: [&str; 2] = ["-o", "--output"];
+
+/// A study's command line with another value of an option, into a new recording.
 pub fn with_option(command: &[String], option: &str, value: &str) -> Vec<String> {
     let [program, study, rest @ ..] = command else { return command.to_vec() };
     let own = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
@@ -112,8 +115,8 @@ pub fn with_option(command: &[String], option: &str, value: &str) -> Vec<String>
     let mut options = rest[..own].iter();
     while let Some(word) = options.next() {
         match word.split_once('=') {
-            _ if word == option => drop(options.next()),
-            Some((name, _)) if name == option => {}
+            _ if word == option || OUTPUT.contains(&word.as_str()) => drop(options.next()),
+            Some((name, _)) if name == option || OUTPUT.contains(&name) => {}
             _ => words.push(word.clone()),
         }
     }
@@ -287,9 +290,11 @@ mod tests {
     #[test]
     fn an_option_is_set_before_the_workloads_and_once() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let command = words("/usr/bin/vmtax compare --rounds=6 --budget 60s aio=threads -- exec x --rounds 3");
+        let command = words(
+            "/usr/bin/vmtax compare --rounds=6 -o a --budget 60s aio=threads --output=b -- exec x --rounds 3 -o c",
+        );
         let line = as_line(&with_option(&with_option(&command, "--rounds", "16"), "--budget", "2m"));
-        assert_eq!(line.unwrap(), "vmtax compare --budget 2m --rounds 16 aio=threads -- exec x --rounds 3");
+        assert_eq!(line.unwrap(), "vmtax compare --budget 2m --rounds 16 aio=threads -- exec x --rounds 3 -o c");
         assert_eq!(as_line(&with_option(&words("vmtax"), "--rounds", "6")), None);
     }
 }
