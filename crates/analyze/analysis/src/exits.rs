@@ -5,9 +5,9 @@ use vmtax_model::{
     KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan, Summary, TrialRecord,
 };
 
-const METHOD: &str = "rdtsc before and after each exit, by the micro-guest itself; the exits of a kind of all rounds are one \
-                      distribution. The rows \"no exit\" are two rdtsc alone: the other rows include them, so subtract the \
-                      one of the same mode for the exit alone.";
+const METHOD: &str = "rdtsc before and after each exit, by the micro-guest; exits of a kind are pooled over all rounds. Each row \
+                      includes the two rdtsc: subtract \"no exit, guest CPL 0\" from the rows of guest CPL 0, \"no exit\" \
+                      from all others.";
 const HALT: &str = "from timer expiry to the first instruction after";
 
 /// What the trials of `exits` say. `about` is version, command line and begin of the recording.

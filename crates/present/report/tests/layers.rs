@@ -127,7 +127,7 @@ fn variants_have_a_column_each_and_a_winner_only_where_there_is_one() {
 fn what_it_rests_on_is_said() {
     let text = terminal(&plain(6), 200);
     let said = [
-        "9,994 of 10,000 traced requests in 6 rounds matched in every layer (joined: 99.94 %)",
+        "9,994 of 10,000 traced requests in 6 rounds matched in every layer (99.94 %)",
         "not: 4 (events were lost while it was in flight), 2 (missing event: virtqueue pop)",
         "17 events lost",
         "Clock error: ±180.0 ns between guest and host (exchanges through shared memory)",

@@ -1,7 +1,6 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, KvmClass, Machine};
 
 /// Findings that claims can be tested against.
@@ -32,8 +31,7 @@ impl Tested {
     pub fn within(figure: Estimate, unit: ClaimUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
         let claimed = claimed(at_least, at_most, unit);
         let Some(Interval { low, high, .. }) = figure.interval else {
-            let why = format!("{claimed}; no interval below {FEWEST_ROUNDS} rounds");
-            return Tested::inconclusive(Some(figure), unit, why, None);
+            return Tested::inconclusive(Some(figure), unit, claimed, None);
         };
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
         let verdict = if low >= least && high <= most {

@@ -50,7 +50,7 @@ fn table(disk: &DiskUse, title: &str) -> Table {
         .column(Column::figures("p50"), |kind| nanoseconds(kind.time.p50_ns))
         .column(Column::figures("p99").spare(3), |kind| nanoseconds(kind.time.p99_ns))
         .column(Column::figures("longest").spare(2), |kind| nanoseconds(kind.time.max_ns))
-        .column(Column::figures("followed"), |kind| count(kind.followed))
+        .column(Column::figures("matched"), |kind| count(kind.followed))
         .done()
 }
 

@@ -22,7 +22,11 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         report.next = view::with_rounds(recording, rounds + more).into_iter().collect();
     }
     let shared = needed_by_all(&case.rows);
-    let said_once = shared.as_ref().map(|text| format!("Inconclusive claims: {text}."));
+    let without = case.rows.iter().any(|row| {
+        row.verdict == ClaimVerdict::Inconclusive && row.measured.is_some_and(|figure| figure.interval.is_none())
+    });
+    let without = without.then(|| format!("A figure has no interval below {} rounds.", vmtax_model::FEWEST_ROUNDS));
+    let said_once = shared.as_ref().map(|text| format!("Inconclusive claims: {text}.")).into_iter().chain(without);
     let needs = |row: &ClaimRow| match needed(row) {
         Some(text) if shared.is_none() => format!("; {text}"),
         _ => String::new(),
@@ -42,7 +46,7 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
             marks.fold(row.why.clone() + &needs(row), |text, (i, _)| format!("{text} (note {})", i + 1))
         })
         .done()
-        .notes(said_once.into_iter().chain([paired]).chain(numbered).collect());
+        .notes(said_once.chain([paired]).chain(numbered).collect());
     let claim = Block::Text(format!("Published: {}", case.claim));
     report.sections.insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
 }
@@ -100,7 +104,7 @@ fn measured(row: &ClaimRow) -> String {
         ClaimUnit::Nanoseconds if v < 0.0 => format!("−{}", nanoseconds(-v)),
         ClaimUnit::Nanoseconds => nanoseconds(v),
         ClaimUnit::Percent => percent(v / 100.0),
-        ClaimUnit::Count => format!("{} exits saved", significant(v)),
+        ClaimUnit::Count => format!("{} exits saved per operation", significant(v)),
         ClaimUnit::Exponent => format!("n^{v:.1}"),
     };
     let interval = figure.interval.map_or(String::new(), |i| format!(" (95 % CI {} to {})", text(i.low), text(i.high)));

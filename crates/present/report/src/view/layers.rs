@@ -160,7 +160,9 @@ pub fn state(state: State) -> &'static str {
 /// What was run: "seqread block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
-        let options: String = w.options.iter().map(|(k, v)| format!(" {k}={v}")).collect();
+        // Without a limit of time, which time=0 means, the count says how long it runs.
+        let options = w.options.iter().filter(|(key, value)| (key.as_str(), value.as_str()) != ("time", "0"));
+        let options: String = options.map(|(k, v)| format!(" {k}={v}")).collect();
         format!("{}{options}", w.name)
     });
     words.collect::<Vec<_>>().join(", ")

@@ -101,7 +101,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     };
     let each = if runs > 1 { format!(" of {runs} traced runs each") } else { String::new() };
     let rounds = if column.rounds > 1 { format!(" in {} rounds{each}", column.rounds) } else { each };
-    let mut text = format!("{} of {all}{rounds} matched in every layer (joined: {})", count(m.joined), joined(m));
+    let mut text = format!("{} of {all}{rounds} matched in every layer ({})", count(m.joined), joined(m));
     if !m.rejected.is_empty() {
         let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
         text.push_str(&format!("; not: {}", reasons.join(", ")));
