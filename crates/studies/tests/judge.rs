@@ -118,7 +118,7 @@ fn an_interval_around_its_bound_says_how_many_rounds_would_decide() {
         let findings = vmtax_analysis::findings(&plan, &host, &overhead_trials(&plan, times, 0.1));
         let found = judge(&case, &host, plan.rounds, &findings);
         // TCG is claimed to cost at least ten times as much.
-        let row = found.rows.iter().find(|row| row.why.starts_with("at least 10 ")).unwrap().clone();
+        let row = found.rows.iter().find(|row| row.why.starts_with("claimed: at least ×10")).unwrap().clone();
         (row.verdict, row.rounds_needed)
     };
     assert_eq!(needed(12.0), (Holds, None));

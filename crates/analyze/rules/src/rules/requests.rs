@@ -126,7 +126,9 @@ mod tests {
             findings("tracing-overhead", &Evidence { columns: &[column], ..Evidence::default() })
         };
         assert!(
-            of(1.2)[0].starts_with("Tracing makes requests on kvm 1.20 times as long (paired median of the rounds)")
+            of(1.2)[0].starts_with(
+                "Tracing makes requests on kvm 1.20 times as long (paired median of the rounds; its means"
+            )
         );
         assert_eq!(of(1.05), [""; 0]);
     }

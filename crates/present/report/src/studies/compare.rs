@@ -225,6 +225,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::words("verdict"), |row| verdict_cell(row, findings.min_effect))
         .done()
         .in_parts()
+        .notes(notes(against, findings))
 }
 
 /// What the metrics that only the correction leaves open need; one sentence for each variant.
