@@ -100,7 +100,7 @@ fn below_six_rounds_there_is_no_interval_and_no_winner() {
         (None, None, Verdict::TooFewRounds)
     );
     assert_eq!(found.warnings, [Warning::TooFewRounds { rounds: 5, needed: 6 }]);
-    assert!(found.method.contains("no 95 % CI below 6 rounds"), "{}", found.method);
+    assert!(found.method.contains("A 95 % CI takes 6 rounds"), "{}", found.method);
     assert_eq!(found.advice, [], "nothing shown, nothing to advise");
 }
 
