@@ -14,7 +14,7 @@ impl Evidence for AntipatternFindings {
             return Some(Tested::absent(*machine, host));
         };
         if row.emulated {
-            let why = "it takes the guest's kernel mode, which this host's KVM emulates instruction by instruction";
+            let why = "it needs a guest at CPL 0, which this host's KVM emulates; the micro-guest's other operations run at CPL 3";
             return Some(Tested::untestable(why));
         }
         Some(match check {

@@ -29,10 +29,16 @@ const SCRATCH_MIB: u32 = 4096;
     help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
 Natively CMD runs on this host. What it writes to files is discarded, except with --write and --in-place.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
+    mut_arg(
+        "machine",
+        with_help(
+            "Where to run, comma separated: native (this host), kvm, tcg (a Linux guest) [default: native, kvm if usable, tcg]"
+        )
+    ),
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
 standard input; what it writes is discarded with the guest.
-The command's output comes through as it is, the report goes to standard error. The exit status is the \
-command's: 124 after a timeout, 125 where vmtax failed, 126 or 127 where the command cannot be started. See \
+Every run's output goes to standard output, the report to standard error. The exit status is that of the first run \
+that failed, else 0: 124 after a timeout, 125 where vmtax failed, 126 or 127 where the command cannot be started. See \
 docs/exec.md.
 
 Examples:

@@ -22,7 +22,7 @@ const REQUESTS: u64 = 1000;
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm if it can run Linux, else tcg]"
+            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm if usable, else tcg]"
         )
     ),
     after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --pid`. Root traces \

@@ -29,7 +29,7 @@ const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs"
 #[command(
     mut_arg(
         "machine",
-        with_help("The guest: kvm or tcg; native is always measured [default: kvm if it can run Linux, else tcg]")
+        with_help("The guest: kvm or tcg; native is always measured [default: kvm if usable, else tcg]")
     ),
     after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or \
 virtiofs,cache=always or 9p,qemu=5.2. Mount options are verified in the guest. See docs/shares.md.
@@ -40,7 +40,7 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
 )]
 pub struct ShareOptions {
-    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: 9p, 9p,msize=524288, 9p,msize=524288,cache=loose, virtiofs, virtiofs,cache=always, nfs4, disk, erofs]
+    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: 9p 9p,msize=524288 9p,msize=524288,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Fewer methods and a smaller tree, in four minutes
@@ -52,7 +52,7 @@ pub struct ShareOptions {
     /// Number of small files in the generated tree [default: 2000]
     #[arg(long, value_name = "N")]
     files: Option<u64>,
-    /// Size of the generated tree: 64M, 5G; one large file is the rest [default: 64M]
+    /// Size of the generated tree: 64M, 5G; what the small files leave is one large file [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
     #[command(flatten)]

@@ -30,7 +30,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm if it can run Linux, else tcg]"
+            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm if usable, else tcg]"
         )
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),

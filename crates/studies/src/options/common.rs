@@ -42,7 +42,7 @@ pub struct CommonOptions {
 #[command(next_help_heading = "Measurement")]
 pub struct MeasurementOptions {
     /// Where to measure, comma separated: native (this host), kvm, tcg (a Linux guest), micro-kvm, micro-tcg (a small test
-    /// guest without an operating system) [default: native, kvm if it can run Linux, tcg]
+    /// guest without an operating system) [default: native, kvm if usable, tcg]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
     /// Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: 6]

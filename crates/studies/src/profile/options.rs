@@ -42,7 +42,10 @@ const OF_A_GUEST: [&str; 19] = [
 #[derive(Debug, Args)]
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
-    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm if it can run Linux, else tcg]")),
+    mut_arg("seed", |seed| seed.hide(true)),
+    mut_arg("cpus", with_help("vCPUs [default: 1]")),
+    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm if usable, else tcg]")),
     after_help = "--pid attaches to any process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
@@ -76,7 +79,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples, which then have the stacks of running threads and the vCPUs' registers
-    /// (by QMP); ends stopping after one stop longer than TIME (5ms). Always on for a workload's guest
+    /// (by QMP); gives up when a stop takes longer than TIME (5ms). Always on for a workload's guest
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none

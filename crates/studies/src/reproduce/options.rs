@@ -40,7 +40,7 @@ pub struct ReproduceOptions {
     /// Smaller problem size where available; claims that need the full size are not tested
     #[arg(long)]
     quick: bool,
-    /// Time limit of all rounds: 90s, 10m, 2h; sizes of which six rounds would exceed it are left out [default: the plan's]
+    /// Time limit of all rounds: 90s, 10m, 2h; leaves out sizes whose six rounds do not fit [default: the plan's]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
     /// Use the original program, which must be installed (sysbench-five)

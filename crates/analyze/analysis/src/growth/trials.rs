@@ -34,13 +34,14 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     }
 }
 
-const METHOD: &str = "In each round every size has a fresh machine, in random order. A cost grows if a permutation test finds \
-                      its order and the sizes' related (1,999 permutations, p < 5 %), most rounds rise, and the minimum \
-                      at the last size is 5 % above that at the first. A growth law f is allowed if some curve a + b f(n) \
-                      passes through every size's interval, where b may be up to 2.5 times as large at larger sizes, as \
-                      for a list that no longer fits in a cache. Of those allowed, the one named predicts a round best \
-                      from the others. last/first is the median of the rounds' own ratios, not the ratio of the medians. \
-                      Intervals span order statistics of the rounds and hold at least 95 % of the time.";
+const METHOD: &str = "In each round every size has a fresh machine, in random order. A cost grows if cost and size are \
+                      correlated by rank (permutation test, 1,999 permutations, p < 5 %), most rounds rise, and the \
+                      minimum at the last size is 5 % above that at the first. A growth law f is allowed if some curve \
+                      a + b f(n) passes through every size's interval, where b may be up to 2.5 times as large at larger \
+                      sizes, as for a list that no longer fits in a cache; of these, the one with the smallest \
+                      leave-one-round-out error is named. One more: what an additional unit costs, the slope of the line \
+                      through a round's costs (robust), median over rounds. last/first: median of the rounds' own ratios, \
+                      not the ratio of the medians. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
 
 fn of_column<'a>((machine, variant): Column<'a>, trials: &'a [TrialRecord]) -> impl Iterator<Item = &'a TrialRecord> {
     trials.iter().filter(move |t| t.machine == machine && t.variant == variant)

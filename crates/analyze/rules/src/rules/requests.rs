@@ -35,7 +35,7 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
         let heavy = observed.filter(|(_, ratio)| ratio.at_least() > MAX_OVERHEAD);
         let finding = |(column, ratio): (_, vmtax_model::Estimate)| {
             Finding::new(format!(
-                "Tracing makes requests on {} {:.2} times as long (paired median of the rounds; its means may differ more): take \
+                "Tracing makes requests on {} {:.2} times as long (median of the rounds' ratios of medians): take \
                  fractions from the rows, times from the untraced control.",
                 title(column),
                 ratio.median

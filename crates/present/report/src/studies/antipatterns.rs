@@ -80,8 +80,7 @@ fn notes(machine: &MachineAntipatterns) -> Vec<String> {
     let mut notes = Vec::new();
     if machine.rows.iter().any(|row| row.emulated) {
         notes.push(
-            "‡ a form of it runs where this host's KVM emulates the guest instruction by instruction: the emulation's cost."
-                .to_owned(),
+            "‡ one of the two runs at CPL 0, which this host's KVM emulates: the times are the emulation's.".to_owned(),
         );
     }
     let missing = |row: &AntipatternRow| {

@@ -82,7 +82,7 @@ fn sentence(growth: &Growth, option: &str) -> String {
                     let costs = costs("one more, on average,");
                     format!("{what} on {place} grows with {option}: {over}{costs}.{exponent}{why}")
                 }
-                false => format!("{what} on {place} shows no growth with {option}: {over}.{why}"),
+                false => format!("{what} on {place}: no growth with {option} found yet: {over}.{why}"),
             }
         }
     }

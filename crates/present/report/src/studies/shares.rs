@@ -73,14 +73,14 @@ fn answer(findings: &ShareFindings) -> String {
     };
     let each = findings.scores.iter().map(|score| match fastest(&score.cells) {
         Some((column, cost)) => format!(
-            "{}: {} is fastest, {} of {base}'s cost{}{}",
+            "workload {}: {} is fastest, {} of {base}'s cost{}{}",
             score.workload,
             title(column),
             ratio(cost.median),
             ci(&cost),
             loses(column)
         ),
-        None => format!("{}: {}", score.workload, undecided(findings, &score.cells)),
+        None => format!("workload {}: {}", score.workload, undecided(findings, &score.cells)),
     });
     let each: Vec<String> = each.collect();
     if each.is_empty() { "No share method has a value.".to_owned() } else { format!("{}.", each.join("; ")) }

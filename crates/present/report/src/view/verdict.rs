@@ -55,7 +55,7 @@ pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> b
 
 /// What the mark of [`paired`] means, where a table has it.
 pub fn opposed_note(any: bool) -> Option<String> {
-    any.then(|| format!("{OPPOSED} The two medians differ the other way: the ratio pairs the values of each round."))
+    any.then(|| format!("{OPPOSED} The medians of the two columns suggest the opposite; the ratio, paired by round, is the comparison."))
 }
 
 /// The interval of a ratio; a dash where there is none.

@@ -155,7 +155,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 /// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| "† shorter than the clock error, which moves time between the way into QEMU and the way back: their sum is exact".to_owned())
+    marked.then(|| "† shorter than the clock error: only the sum of all rows marked † is reliable".to_owned())
 }
 
 fn requests(n: u64) -> String {
