@@ -26,7 +26,7 @@ pub struct OverheadOptions {
     /// Workload sizes of `vmtax reproduce sysbench-five`: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Duration of each time-limited trial: 500ms, 5s; for `syscalls` the total of all calls
+    /// Duration of each time-limited trial: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     #[command(flatten)]

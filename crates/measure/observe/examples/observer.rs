@@ -4,7 +4,13 @@
 //! `none`, one of the guest's (`all`, `block+irq`), one of the host's (`host:all`, `host:calls`, `host:every-call`,
 //! `host:sched+block`, `host:pop+push`), or both (`all,host:all`). `nice`, `chrt` and a quiet host help.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "a bench fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "a bench fails by panicking"
+)]
 
 #[path = "../tests/guest/mod.rs"]
 mod guest;

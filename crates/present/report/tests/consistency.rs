@@ -1,6 +1,8 @@
 //! No page contradicts itself: each ratio on it follows from figures beside it or is marked as paired, shares of one table
 //! have one basis, a verdict agrees with the interval beside it. Read from the tables as every format gets them.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::layers::{layers_recording, plain, varied};

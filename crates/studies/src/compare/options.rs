@@ -34,7 +34,7 @@ const DEFAULT: [WorkloadName; 4] =
         )
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
-    after_help = "A variant is a list of settings: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, \
+    after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
@@ -73,7 +73,7 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; of exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// Duration of each time-limited trial: 500ms, 5s; for `syscalls` the total of all calls
+    /// Duration of each time-limited trial: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// Trace seqread's requests too, to tell which layers differ
