@@ -2,6 +2,7 @@
 
 use crate::common::Place;
 use std::fs;
+use vmtax_model::{Needs, WorkloadName};
 
 const SUBCOMMANDS: [&str; 12] = [
     "doctor",
@@ -32,15 +33,17 @@ fn every_subcommand_has_help_with_examples_that_fits_a_page() {
 fn the_options_that_examples_name_are_there() {
     let place = Place::new();
     let helps = SUBCOMMANDS.map(|s| place.vmtax(s).arg("--help").succeeds().stdout).concat();
-    let words: Vec<&str> = helps.split_whitespace().filter(|w| w.contains('=') && !w.contains('\'')).collect();
+    let words: Vec<&str> = helps.split_whitespace().map(|word| word.trim_end_matches(['`', ',', '.'])).collect();
     let mut tried = 0;
-    for word in words {
-        let Some((workload, _)) = word.split_once('.').filter(|(w, _)| w.parse::<vmtax_model::WorkloadName>().is_ok())
-        else {
-            continue;
-        };
-        place.vmtax("run --dry-run --machine native").arg(workload).arg(word).succeeds();
-        tried += 1;
+    for pair in words.windows(2) {
+        let name = pair[0].trim_start_matches('`');
+        let known = name.parse::<WorkloadName>().is_ok_and(|name| matches!(name.needs(), Needs::System | Needs::Disk));
+        let is_option =
+            pair[1].split_once('=').is_some_and(|(option, _)| option.chars().all(|c| c.is_lowercase() || c == '-'));
+        if known && is_option {
+            place.vmtax("run --dry-run --machine native").arg(name).arg(pair[1]).succeeds();
+            tried += 1;
+        }
     }
     assert!(tried > 0, "no example sets an option");
     place.vmtax("agent run cpu max-prime=2000 time=0.05 --json").succeeds();
