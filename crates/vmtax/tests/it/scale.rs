@@ -39,9 +39,9 @@ fn what_is_no_range_is_refused_with_the_reason() {
 fn sizes_that_a_budget_does_not_allow_are_left_out_and_named() {
     let place = Place::new();
     let words =
-        "scale threads.threads threads.time=0.3 --range 1,2,4,8,16 --machine native --rounds 8 --budget 8 --dir";
+        "scale threads.threads threads.time=0.3 --range 1,2,4,8,16 --machine native --rounds 8 --budget 6 --dir";
     let outcome = place.vmtax(words).arg(place.runs()).succeeds();
-    let left_out = "threads.threads 8, 16: left out, six rounds would exceed the budget of 8 s";
+    let left_out = "threads.threads 8, 16: left out, six rounds would exceed the budget of 6 s";
     assert!(outcome.stderr.contains(left_out), "{}", outcome.stderr);
     outcome.shows(left_out);
     let json = place.vmtax("report --json").arg(place.recording()).succeeds().stdout;
