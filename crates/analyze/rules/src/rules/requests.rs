@@ -127,7 +127,7 @@ mod tests {
         };
         assert!(
             of(1.2)[0].starts_with(
-                "Tracing makes requests on kvm 1.20 times as long (paired median of the rounds; its means"
+                "Tracing makes requests on kvm 1.20 times as long (median of the rounds' ratios of medians)"
             )
         );
         assert_eq!(of(1.05), [""; 0]);
