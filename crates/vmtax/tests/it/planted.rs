@@ -33,7 +33,7 @@ static RUNS: [LazyLock<Value>; 3] = [const { LazyLock::new(measured) }; 3];
 fn measured() -> Value {
     kernel();
     let place = Place::new();
-    let qemu = planting_qemu(&place);
+    let (qemu, _hog) = planting_qemu(&place);
     let mut plan = format!(
         "rounds = {ROUNDS}\nmachines = ['tcg']\nprobes = ['layers']\n[guest]\nqemu = '{}'\n[[workload]]\n\
          name = 'seqread'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",

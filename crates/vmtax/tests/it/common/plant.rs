@@ -2,9 +2,10 @@
 
 use super::{Place, fake_qemu, qemu};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use vmtax_wire::DISK_SERIAL;
 
 /// How long what is planted takes.
@@ -15,8 +16,9 @@ pub const LIMIT_MS: u64 = 100;
 /// What both guests' programs include.
 const TEXT: (&str, &str) = ("text.h", include_str!("../planted/text.h"));
 
-/// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values.
-pub fn planting_qemu(place: &Place) -> PathBuf {
+/// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values. The
+/// second is what `starve` asks for a CPU: it has to live as long as QEMU runs.
+pub fn planting_qemu(place: &Place) -> (PathBuf, Hog) {
     let shim = compiled(place, "shim", include_str!("../planted/shim.c"), &["-shared", "-fPIC"]);
     place.put(TEXT.0, TEXT.1);
     let guest = compiled(place, "guest", include_str!("../planted/guest.c"), &["-static"]);
@@ -24,9 +26,37 @@ pub fn planting_qemu(place: &Place) -> PathBuf {
     // Where QEMU's user writes.
     let whole = place.put("planted.cpio.initramfs", "");
     fs::set_permissions(&whole, fs::Permissions::from_mode(0o666)).unwrap();
+    let asked = place.path("hog.socket");
+    let hog = Hog::started(&compiled(place, "hog", include_str!("../planted/hog.c"), &[]), &asked);
     let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
-    let means = [set("QEMU", qemu()), set("SHIM", &shim), set("ARCHIVE", &archive), set("DISK", DISK_SERIAL.as_ref())];
-    place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh")))
+    let means = [
+        set("QEMU", qemu()),
+        set("SHIM", &shim),
+        set("HOG", &asked),
+        set("ARCHIVE", &archive),
+        set("DISK", DISK_SERIAL.as_ref()),
+    ];
+    (place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh"))), hog)
+}
+
+/// `planted/hog.c`, which ends with this value or this process.
+pub struct Hog(Child);
+
+impl Hog {
+    fn started(program: &Path, asked: &Path) -> Hog {
+        let mut hog = Command::new(program).arg(asked).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(hog.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n", "this user may not take a CPU");
+        Hog(hog)
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
 }
 
 /// A QEMU whose guests try to get out of the tree that they share: see `planted/escape.c`. `outside` is a folder that

@@ -23,6 +23,6 @@ guest-*)
         set -- "$@" "$word"
     done
     ;;
-?*) export PLANTED LD_PRELOAD="$SHIM" ;;
+?*) export PLANTED HOG LD_PRELOAD="$SHIM" ;;
 esac
 exec "$QEMU" "$@"

@@ -4,7 +4,7 @@
  * after      it reads, then sleeps, and only then says so
  * kick       the vCPU sleeps, then tells the event loop of the request
  * interrupt  the event loop sleeps, then wakes the vCPU
- * starve     a process of a higher class takes the event loop's CPU as it is about to reap
+ * starve     a process of a higher class takes the event loop's CPU as it is about to reap: see hog.c
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,26 +52,6 @@ static void delay(void) {
     errno = kept;
 }
 
-/* The hog: each byte costs the CPU that it shares with the event loop. */
-static void burn_at_each_byte(int ask) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(hogs_cpu, &one);
-    struct sched_param urgent = {.sched_priority = 50};
-    if (sched_setaffinity(0, sizeof one, &one) || sched_setscheduler(0, SCHED_FIFO, &urgent)) {
-        perror("planted: this user may not take a CPU");
-        _exit(1);
-    }
-    for (char byte; read(ask, &byte, 1) == 1;) {
-        if (syscall(SYS_write, ask, &byte, 1) != 1)
-            break;
-        unsigned long long until = now() + DELAY_NS;
-        while (now() < until)
-            ;
-    }
-    _exit(0);
-}
-
 static int last_cpu(void) {
     cpu_set_t all;
     sched_getaffinity(0, sizeof all, &all);
@@ -82,18 +63,18 @@ static int last_cpu(void) {
 
 __attribute__((constructor)) static void begin(void) {
     planted = getenv("PLANTED") ? getenv("PLANTED") : "";
-    int ends[2];
-    if (!is("starve") || socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+    if (!is("starve"))
         return;
     hogs_cpu = last_cpu();
-    if (fork() == 0) {
-        /* Nothing of QEMU's may stay open here: its end would not be seen. */
-        int ask = dup2(ends[1], 3);
-        close_range(4, ~0u, 0);
-        burn_at_each_byte(ask);
+    struct sockaddr_un here = {.sun_family = AF_UNIX}, there = {.sun_family = AF_UNIX};
+    strncpy(there.sun_path, getenv("HOG"), sizeof there.sun_path - 1);
+    hog = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    /* An address without a path has the kernel choose one: the hog answers there. */
+    if (bind(hog, (struct sockaddr *)&here, sizeof here.sun_family) ||
+        connect(hog, (struct sockaddr *)&there, sizeof there)) {
+        perror("planted: the hog");
+        _exit(1);
     }
-    close(ends[1]);
-    hog = ends[0];
 }
 
 /* The event loop shares the hog's CPU, and this worker, which has to tell it, does not. */
@@ -106,9 +87,9 @@ static void starve(void) {
     CPU_SET(hogs_cpu, &one);
     sched_setaffinity(0, sizeof others, &others);
     sched_setaffinity(getpid(), sizeof one, &one);
-    char byte = 0;
-    if (syscall(SYS_write, hog, &byte, 1) != 1 || read(hog, &byte, 1) != 1)
-        fprintf(stderr, "planted: the hog is gone\n");
+    int cpu = hogs_cpu;
+    if (send(hog, &cpu, sizeof cpu, 0) != sizeof cpu || recv(hog, &cpu, sizeof cpu, 0) != sizeof cpu)
+        perror("planted: the hog");
 }
 
 static void before(size_t bytes) {
