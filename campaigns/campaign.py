@@ -1,5 +1,6 @@
 """What the campaigns share: a state that a campaign goes on from, guests for this host, what a run of vmtax left."""
 
+import argparse
 import json
 import os
 import random
@@ -153,6 +154,24 @@ class Run:
         except subprocess.TimeoutExpired:
             return None
 
+    def again(self, command):
+        """Another vmtax in the same folder, whose processes count as this run's: its exit status and both outputs."""
+        other = Run(self.folder, self.environment[MARK])
+        other.start(command)
+        status = other.wait(120)
+        self.pids |= other.pids
+        if status is None:
+            other.kill_all()
+        return status, readable(other.out), readable(other.err)
+
+    def put_away(self, failures, kept):
+        """Removes its folder; one with failures is kept under this name."""
+        if failures:
+            shutil.rmtree(kept, ignore_errors=True)
+            self.folder.rename(kept)
+        else:
+            shutil.rmtree(self.folder)
+
     def processes(self):
         """Those alive now: marked, here by arguments or working folder, or once the child of such a one."""
         own = os.getpid()
@@ -227,7 +246,7 @@ class Run:
 
 def readable(path):
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
 
@@ -269,5 +288,12 @@ def needed(vmtax, programs):
     return missing
 
 
-def default_vmtax():
-    return f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/x86_64-unknown-linux-gnu/release/vmtax"
+def options(description, commands, state):
+    """The options that all campaigns have; the state is by default in this folder of target/."""
+    built = f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/x86_64-unknown-linux-gnu/release/vmtax"
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vmtax", default=built, type=os.path.abspath)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--commands", help="comma separated, " + ", ".join(commands))
+    parser.add_argument("--state", default=f"target/{state}", type=os.path.abspath)
+    return parser

@@ -12,7 +12,6 @@ controller and all watchdogs are killed at once, instead of one process. Exits 0
 when something is missing. As root.
 """
 
-import argparse
 import collections
 import json
 import os
@@ -184,40 +183,25 @@ class Campaign:
         failures += self.opens(run)
         failures += [f"network: {name}" for name in campaign.network() - network]
         record |= {"status": status, "gone_s": round(took, 2), "failures": failures}
-        if failures:
-            kept = self.folder / f"failed-{number}"
-            shutil.rmtree(kept, ignore_errors=True)
-            run.folder.rename(kept)
-        else:
-            shutil.rmtree(run.folder)
+        run.put_away(failures, self.folder / f"failed-{number}")
         return record
-
-    def vmtax_says(self, run, *arguments):
-        """Exit status and both outputs of another vmtax in the folder of a run."""
-        other = campaign.Run(run.folder, run.mark.decode().split("=")[1])
-        other.start([self.vmtax, *arguments])
-        status = other.wait(120)
-        run.pids |= other.pids
-        if status is None:
-            other.kill_all()
-        return status, other.out.read_text(errors="replace"), other.err.read_text(errors="replace")
 
     def opens(self, run):
         """The next start, which clears up; then each recording."""
         said = run.err.read_bytes()
         failures = []
         recordings = sorted(path for path in (run.folder / "runs").glob("*") if (path / "plan.toml").exists())
-        status, _, error = self.vmtax_says(run, NEXT[0], f"--dir={run.folder}/runs", *NEXT[1:])
+        status, _, error = run.again([self.vmtax, NEXT[0], f"--dir={run.folder}/runs", *NEXT[1:]])
         if status != 0:
             failures.append(f"the next start ended with {status}: {error[-300:]}")
         failures += [f"left after the next start: {what} {names}" for what, names in run.left().items()]
-        status, listed, error = self.vmtax_says(run, "list", f"--dir={run.folder}/runs", "--json")
+        status, listed, error = run.again([self.vmtax, "list", f"--dir={run.folder}/runs", "--json"])
         if status != 0:
             return failures + [f"list ended with {status}: {error[-300:]}"]
         states = {Path(row["folder"]).name: row["state"] for row in json.loads(listed)}
         for folder in recordings:
             state = json.dumps(states.get(folder.name))
-            status, _, error = self.vmtax_says(run, "report", str(folder))
+            status, _, error = run.again([self.vmtax, "report", str(folder)])
             if campaign.crashed(status, error) or state == "null" or "amaged" in state:
                 failures.append(f"{folder.name}: listed as {state}, report {status}: {error[-300:]}")
             elif status != 0 and "nfinished" not in state and not NO_RESULT.search(error):
@@ -249,13 +233,9 @@ def summary(done, seed, bound):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vmtax", default=campaign.default_vmtax(), type=os.path.abspath)
+    parser = campaign.options(__doc__, commands(), "chaos")
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--commands", help="comma separated, " + ", ".join(commands()))
     parser.add_argument("--together", action="store_true")
-    parser.add_argument("--state", default="target/chaos", type=os.path.abspath)
     parser.add_argument("--bound", type=float, default=5)
     arguments = parser.parse_args()
     known = commands()

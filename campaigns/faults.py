@@ -11,7 +11,6 @@ each fault; the order follows from the seed, and takes each kind of call in turn
 failed, 2 when something is missing. As root.
 """
 
-import argparse
 import collections
 import os
 import re
@@ -169,19 +168,11 @@ class Campaign:
         failures += [f"there is still {process}" for process in processes]
         run.kill_all()
         if name in ("run-native", "run-micro", "layers-micro", "check-again"):
-            again = campaign.Run(run.folder, run.mark.decode().split("=")[1])
-            again.out = again.err = None
-            again.start([self.vmtax, *self.known["run-native"]])
-            if again.wait(120) != 0:
-                failures.append(f"the next start failed: {again.err.read_text()[-300:]}")
-            run.pids |= again.pids
+            again, _, error = run.again([self.vmtax, *self.known["run-native"]])
+            if again != 0:
+                failures.append(f"the next start failed: {error[-300:]}")
         failures += [f"left: {what} {names}" for what, names in run.left().items()]
-        if failures:
-            kept = self.folder / f"failed-{number}"
-            shutil.rmtree(kept, ignore_errors=True)
-            run.folder.rename(kept)
-        else:
-            shutil.rmtree(run.folder)
+        run.put_away(failures, self.folder / f"failed-{number}")
         return record | {"reached": True, "injected": injected[0][:200], "said": said.strip()[-300:], "failures": failures}
 
 
@@ -203,12 +194,8 @@ def summary(done, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vmtax", default=campaign.default_vmtax(), type=os.path.abspath)
+    parser = campaign.options(__doc__, commands(Path()), "faults")
     parser.add_argument("--faults", type=int, help="default: all there are")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--commands", help="comma separated, " + ", ".join(commands(Path())))
-    parser.add_argument("--state", default="target/faults", type=os.path.abspath)
     arguments = parser.parse_args()
     if missing := campaign.needed(arguments.vmtax, [("qemu-system-x86_64", "qemu-system-x86"), ("strace", "strace")]):
         print("faults: missing: " + "; ".join(missing), file=sys.stderr)

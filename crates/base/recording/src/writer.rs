@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, Study, TrialRecord};
+use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, SizeRange, Study, TrialRecord};
 
 /// A recording under way. What it has written stays readable whatever happens to the process.
 #[derive(Debug)]
@@ -132,15 +132,17 @@ impl Writer {
         trial::write(&self.folder, &self.trial_folder(record.number)?, record)
     }
 
-    /// Stores the plan that is carried out where a budget allows only the first `count` sizes of its range.
+    /// Stores the plan that is carried out where a budget allows only the first `count` sizes of its range; gives the range
+    /// without the others.
     ///
     /// # Errors
     /// [`RecordingError`] when it cannot be written.
-    pub fn keep_sizes(&mut self, count: usize) -> Result<(), RecordingError> {
+    pub fn keep_sizes(&mut self, count: usize) -> Result<Option<&SizeRange>, RecordingError> {
         if let Study::Scale(range) = &mut self.plan.study {
             range.keep(count);
         }
-        self.write_plan()
+        self.write_plan()?;
+        Ok(self.plan.range())
     }
 
     /// Stores the plan that was carried out where fewer rounds were enough.

@@ -108,10 +108,11 @@ pub fn run(
         if slot.step >= steps {
             continue;
         }
-        if let Some(times) = times.as_ref().filter(|times| round == 0 && times.exceeds_budget(slot.step)) {
+        if round == 0 && times.as_ref().is_some_and(|times| times.exceeds_budget(slot.step)) {
             steps = slot.step;
-            run.writer.keep_sizes(steps)?;
-            (run.progress)(Progress::LeftOut { range: &times.without(steps) });
+            if let Some(range) = run.writer.keep_sizes(steps)? {
+                (run.progress)(Progress::LeftOut { range });
+            }
             continue;
         }
         let began = Instant::now();

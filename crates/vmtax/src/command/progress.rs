@@ -72,7 +72,9 @@ impl Display {
                 self.step(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
             }
             Progress::LeftOut { range } => {
-                _ = vmtax_report::growth::left_out(range).map(|line| self.note(&line));
+                if let Some(line) = vmtax_report::growth::left_out(range) {
+                    self.note(&line);
+                }
             }
             Progress::Failed { number, error } => self.warn(&format!("trial {number} has no result: {error}")),
         }

@@ -15,7 +15,7 @@ const FOWNER: u64 = 1 << 3;
 const FSETID: u64 = 1 << 4;
 const MKNOD: u64 = 1 << 27;
 
-/// A trial that is soon over, then one in which the guest can be looked at.
+/// A trial that is soon over, then one during which the guest is inspected.
 const SHORT: &str = "name = \"cpu\"\noptions = { time = 0.05 }";
 
 fn qemu(place: &Place) -> Option<Process> {

@@ -3,7 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 /// How a guest's threads are placed on the host's CPUs; a native trial then has the CPUs of the vCPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray, strum::IntoStaticStr)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Pinning {
@@ -17,7 +28,7 @@ pub enum Pinning {
 
 impl Pinning {
     /// Every way, as it is written in plans and options.
-    pub const NAMES: [&str; 3] = ["none", "split", "one-cpu"];
+    pub const NAMES: &[&str] = <Pinning as strum::VariantNames>::VARIANTS;
 }
 
 impl std::str::FromStr for Pinning {
@@ -44,7 +55,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_plans() {
-        for (name, pinning) in Pinning::NAMES.into_iter().zip(<Pinning as strum::VariantArray>::VARIANTS) {
+        for (name, pinning) in Pinning::NAMES.iter().copied().zip(<Pinning as strum::VariantArray>::VARIANTS) {
             assert_eq!((name.parse(), serde_json::to_value(pinning).unwrap()), (Ok(*pinning), name.into()));
         }
         assert!("apart".parse::<Pinning>().unwrap_err().contains("one-cpu"));

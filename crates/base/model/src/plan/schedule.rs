@@ -67,7 +67,8 @@ impl Plan {
     }
 
     /// All slots in the order in which they run. A round has every machine once at each step, randomized by the seed, so that
-    /// drift of the host affects all alike; the first of a range with a budget has the sizes in ascending order. After the rounds each guest runs once more where a command's requests are traced.
+    /// drift of the host affects all alike; the first of a range with a budget has the sizes in ascending order.
+    /// After the rounds each guest runs once more where a command's requests are traced.
     pub fn schedule(&self) -> Vec<Slot> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();

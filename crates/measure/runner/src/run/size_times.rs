@@ -26,13 +26,6 @@ impl<'a> SizeTimes<'a> {
         self.spent[step] += took.as_secs_f64();
     }
 
-    /// The range without the sizes from this step on.
-    pub fn without(&self, step: usize) -> SizeRange {
-        let mut range = self.range.clone();
-        range.keep(step);
-        range
-    }
-
     /// Whether six rounds of the sizes up to this step, which is the next, would exceed the budget. It is taken to cost what
     /// the line through the two before it says: what grows faster costs more.
     pub fn exceeds_budget(&self, step: usize) -> bool {
