@@ -95,6 +95,11 @@ impl CompareFindings {
         }
     }
 
+    /// Whether recordings were compared, which have no rounds in common.
+    pub fn is_of_recordings(&self) -> bool {
+        self.rounds_planned == 0
+    }
+
     /// Whether every metric of every variant is decided.
     pub fn is_decided(&self) -> bool {
         let mut rows = self.against.iter().flat_map(|a| &a.rows).peekable();
@@ -162,6 +167,10 @@ pub struct CheckedRow {
     pub place: String,
     /// Which metric.
     pub metric: Metric,
+    /// Median over the rounds of the baseline, in the metric's unit.
+    pub then: f64,
+    /// The same of the recording that is checked.
+    pub now: f64,
     /// Now compared with the baseline; the interval is of the asked-for confidence on its lower side. The verdict is
     /// [`Verdict::Slower`] where it is worse by more than `threshold`, otherwise [`Verdict::Inconclusive`].
     #[serde(flatten, serialize_with = "as_checked")]

@@ -6,7 +6,9 @@
 mod common;
 
 use common::layers::{layers_recording, plain, varied};
+use common::studies::{antipatterns, command, compared, grown, shared};
 use common::{THREE, exits::exits, findings, recording};
+use vmtax_analysis::Side;
 use vmtax_model::*;
 use vmtax_recording::Recording;
 use vmtax_report::{Block, Cell, Report, Row, Table};
@@ -69,15 +71,30 @@ fn figure(text: &str) -> Option<(f64, f64, String)> {
     Some((value * scale, 0.5 * 10_f64.powi(-places) * scale, unit.to_owned()))
 }
 
-/// "×1.28", in a cell of its own.
-fn ratio(cell: &Cell) -> Option<(f64, f64)> {
-    let (value, half, unit) = figure(cell.text.trim().strip_prefix('×')?)?;
-    unit.is_empty().then_some((value, half))
+/// Each "×1.28" of a text. The ends of an interval are no ratio of two figures.
+fn ratios(text: &str) -> Vec<(f64, f64)> {
+    let mut found = Vec::new();
+    let mut is_end = false;
+    for rest in text.split('×').skip(1) {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ',')).unwrap_or(rest.len());
+        let is_begin = rest[end..].starts_with('–') || rest[end..].trim_end() == " to";
+        let ratio = figure(rest[..end].trim_end_matches(['.', ',']));
+        found.extend(ratio.filter(|_| !is_begin && !is_end).map(|(value, half, _)| (value, half)));
+        is_end = is_begin && rest[end..].trim_end() == " to";
+    }
+    found
+}
+
+/// The figures of a sentence.
+fn figures_in(text: &str) -> Vec<Cell> {
+    let text = text.replace(['\u{a0}', '\u{202f}'], " ");
+    let words: Vec<&str> = text.split(' ').map(|word| word.trim_matches(['.', ',', ';', '(', ')'])).collect();
+    words.windows(2).filter(|pair| figure(pair[0]).is_some()).map(|pair| Cell::from(pair.join(" "))).collect()
 }
 
 /// Whether two figures of the row have this ratio, either way round, as far as their digits go.
 fn follows((value, half): (f64, f64), row: &[Cell]) -> bool {
-    let figures: Vec<_> = row.iter().filter_map(|cell| figure(&cell.text)).collect();
+    let figures: Vec<_> = row.iter().filter_map(|cell| figure(cell.text.split('×').next()?)).collect();
     let quotients = figures.iter().enumerate().flat_map(|(i, a)| {
         let others = figures.iter().enumerate().filter(move |(j, b)| i != *j && a.2 == b.2 && b.0 - b.1 > 0.0);
         others.map(move |(_, b)| ((a.0 - a.1) / (b.0 + b.1), (a.0 + a.1) / (b.0 - b.1)))
@@ -87,6 +104,8 @@ fn follows((value, half): (f64, f64), row: &[Cell]) -> bool {
 
 /// The ratios that follow from nothing.
 fn unfounded(report: &Report<'_>) -> Vec<String> {
+    // What a ratio is compared with is asked for, not measured.
+    const NOT_MEASURED: [&str; 2] = ["limit", "criterion"];
     let mut found = Vec::new();
     for (table, beside) in tables(report) {
         let is_marked = beside.iter().any(|text| text.contains(PAIRED) || text.contains("Paired"));
@@ -94,13 +113,38 @@ fn unfounded(report: &Report<'_>) -> Vec<String> {
             for (at, cell) in row.iter().enumerate() {
                 let head = table.columns.get(at).map_or("", |column| column.name.as_str());
                 let stands = |ratio| is_marked || head.contains(PAIRED) || follows(ratio, row);
-                if ratio(cell).is_some_and(|ratio| !stands(ratio)) {
+                if !NOT_MEASURED.contains(&head) && ratios(&cell.text).into_iter().any(|ratio| !stands(ratio)) {
                     found.push(format!("{}: {head} {} of {}", table.label, cell.text, row[0].text));
                 }
             }
         }
     }
+    let in_tables: Vec<(f64, f64)> = tables(report)
+        .iter()
+        .flat_map(|(table, _)| rows(table))
+        .flatten()
+        .flat_map(|cell| ratios(&cell.text))
+        .collect();
+    for text in sentences(report) {
+        let is_in_a_table = |ratio: &(f64, f64)| in_tables.iter().any(|of| (of.0 - ratio.0).abs() <= of.1 + ratio.1);
+        let stands = |ratio: &(f64, f64)| {
+            text.to_lowercase().contains(PAIRED)
+                || follows(*ratio, &figures_in(text))
+                || (!text.contains(" instead of ") && is_in_a_table(ratio))
+        };
+        if ratios(text).iter().any(|ratio| !stands(ratio)) {
+            found.push(text.to_owned());
+        }
+    }
     found
+}
+
+/// What is said of the figures outside of tables.
+fn sentences<'r>(report: &'r Report<'_>) -> impl Iterator<Item = &'r str> {
+    let tiles = report.tiles.iter().flat_map(|tile| [&tile.figure, &tile.text, &tile.limits]);
+    let notices = report.notices.iter().flat_map(|notice| &notice.items);
+    let advice = report.advice.iter().map(|advice| &advice.finding);
+    [&report.answer].into_iter().chain(tiles).chain(notices).chain(advice).map(String::as_str)
 }
 
 /// Tables of shares of which neither each column nor each row is within a whole.
@@ -158,38 +202,37 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
     found
 }
 
-fn is_consistent(name: &str, report: &Report<'_>) {
-    assert!(!tables(report).is_empty(), "{name} has no tables");
-    let found = [unfounded(report), exceeding(report), contradicting(report)].concat();
-    assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
-}
-
-/// A comparison of variants that cost so many times the first, with the rounds' noise.
-fn compared(rounds: u32, costs: &[f64]) -> Recording {
-    let mut recording = recording(&[Machine::TCG], rounds);
-    let variants: Vec<Variant> =
-        (0..=costs.len()).map(|i| Variant { name: format!("v{i}"), ..Variant::default() }).collect();
-    let base = std::mem::take(&mut recording.trials);
-    for (variant, cost) in variants.iter().zip([&1.0].into_iter().chain(costs)) {
-        for trial in &base {
-            let mut trial = trial.clone();
-            trial.variant.clone_from(&variant.name);
-            if let Outcome::Done { result } = &mut trial.outcome {
-                for (i, measure) in result.measures.iter_mut().enumerate() {
-                    let drift = 1.0 + 0.3 * f64::from((trial.round * 7 + i as u32) % 5);
-                    let noise = 1.0 + 0.01 * f64::from((trial.round * 3 + variant.name.len() as u32 + i as u32) % 4);
-                    let cost = drift * if variant.name == "v0" { 1.0 } else { cost * noise };
-                    let is_rate = measure.metric.better() == Better::Higher;
-                    measure.value = if is_rate { measure.value / cost } else { measure.value * cost };
-                }
+/// Rows of a check whose outcome is not what the lower end of the interval and the limit beside it say.
+fn unchecked(report: &Report<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (table, _) in tables(report) {
+        let column = |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
+        let (Some(interval), Some(limit)) = (column(&|n| n.ends_with(" CI")), column(&|n| n == "limit")) else {
+            continue;
+        };
+        let outcome = column(&|name| name == "outcome").unwrap();
+        for row in rows(table) {
+            let low = row[interval].text.split('–').next().and_then(|low| Some(figure(low)?.0));
+            let limit = ratios(&row[limit].text)[0].0;
+            let agrees = match (row[outcome].text.as_str(), low) {
+                ("worse", Some(low)) => low >= limit,
+                ("passed", Some(low)) => low <= limit,
+                ("too few rounds", None) => true,
+                _ => false,
+            };
+            if !agrees {
+                found
+                    .push(format!("{}: {}, {} of {}", table.label, row[outcome].text, row[interval].text, row[0].text));
             }
-            recording.trials.push(trial);
         }
     }
-    let settings = Compare { min_effect: 0.02, budget_s: None };
-    recording.plan.study = Study::Compare(CompareSpec { settings, command: None });
-    recording.plan.variants = variants;
-    recording
+    found
+}
+
+fn is_consistent(name: &str, report: &Report<'_>) {
+    assert!(!tables(report).is_empty(), "{name} has no tables");
+    let found = [unfounded(report), exceeding(report), contradicting(report), unchecked(report)].concat();
+    assert!(found.is_empty(), "{name}:\n{}", found.join("\n"));
 }
 
 fn golden() -> Recording {
@@ -212,6 +255,95 @@ fn a_comparison_is_founded() {
         let found = vmtax_analysis::compare(&recording.plan, &recording.trials);
         assert_eq!(found.against.len(), costs.len());
         is_consistent("compare", &vmtax_report::compare::report(Some(&recording), &found, None));
+    }
+}
+
+/// Of two recordings there are no rounds to pair by: each round of one with each of the other.
+#[test]
+fn a_comparison_of_recordings_and_a_check_are_founded() {
+    use vmtax_analysis::{check, compare_recordings};
+    let [baseline, mut worse] = [8, 7].map(|rounds| recording(THREE, rounds));
+    let costs = [1.5, 1.02, 0.7, 1.2];
+    for (i, trial) in worse.trials.iter_mut().enumerate() {
+        if let Outcome::Done { result } = &mut trial.outcome {
+            result.measures.iter_mut().for_each(|measure| measure.value *= costs[i % costs.len()]);
+        }
+    }
+    let few = recording(THREE, 1);
+    fn side<'a>(name: &'a str, recording: &'a Recording) -> Side<'a> {
+        Side { name, plan: &recording.plan, trials: &recording.trials }
+    }
+    let mut one = recording(&[Machine::NATIVE], 8);
+    let cpu = one.trials.iter_mut().filter_map(|trial| match &mut trial.outcome {
+        Outcome::Done { result } if trial.workload.name == WorkloadName::Cpu => Some(result),
+        _ => None,
+    });
+    cpu.for_each(|result| result.measures[0].value *= 0.6);
+    for now in [&worse, &few, &one] {
+        let sides = [side("then", &baseline), side("now", now)];
+        is_consistent("compare", &vmtax_report::compare::report(None, &compare_recordings(&sides, 0.02), None));
+        let found = check(&sides[0], &sides[1], &Thresholds::default());
+        assert!(found.rows.len() > 10 && (!std::ptr::eq(now, &one) || found.failed()));
+        is_consistent("check", &vmtax_report::check::report(&found));
+    }
+}
+
+#[test]
+fn a_growth_is_founded_and_its_reproduction() {
+    for rounds in [7, 2] {
+        let (recording, found) = grown(rounds);
+        let mut report = vmtax_report::growth::report(&recording, &found);
+        is_consistent("scale", &report);
+        let interval = (rounds > 5).then_some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
+        let row = |unit, median| ClaimRow {
+            what: "grows".into(),
+            published: "×10".into(),
+            measured: Some(Estimate { median, interval }),
+            unit,
+            verdict: ClaimVerdict::Inconclusive,
+            why: "at least ×2".into(),
+            rounds_needed: Some(3),
+            metric: None,
+        };
+        let case = ReproductionFindings {
+            schema: 1,
+            name: "a-case".into(),
+            title: "A title".into(),
+            source: "a report".into(),
+            claim: "It grows ×10.".into(),
+            verdict: ClaimVerdict::Inconclusive,
+            rows: vec![row(ClaimUnit::Ratio, 10.5), row(ClaimUnit::Percent, 10.5), row(ClaimUnit::Exponent, 11.0)],
+        };
+        vmtax_report::reproduction::put_first(&mut report, &case, &recording);
+        is_consistent("reproduction", &report);
+    }
+}
+
+#[test]
+fn shares_of_a_tree_are_founded() {
+    for (rounds, costs) in [(9, &[1.4, 0.6, 1.0][..]), (3, &[0.7, 1.1])] {
+        let recording = shared(rounds, costs);
+        let found = vmtax_analysis::shares(&recording.plan, &recording.trials);
+        assert_eq!(found.columns.len(), costs.len() + 2);
+        is_consistent("share", &vmtax_report::shares::report(&recording, &found));
+    }
+}
+
+#[test]
+fn a_command_and_its_parts_are_founded() {
+    for rounds in [7, 2, 1] {
+        let (recording, found) = command(rounds);
+        assert!(!found.breakdowns.is_empty() && !found.printed.is_empty());
+        is_consistent("exec", &vmtax_report::exec::report(&recording, &found, None));
+    }
+}
+
+#[test]
+fn antipatterns_are_founded() {
+    for rounds in [7, 1] {
+        let (recording, found) = antipatterns(rounds);
+        assert_eq!(found.machines[0].rows.iter().filter(|row| row.ratio.is_some()).count(), Antipattern::ALL.len() - 1);
+        is_consistent("antipatterns", &vmtax_report::antipatterns::report(&recording, &found));
     }
 }
 
@@ -262,6 +394,18 @@ fn what_contradicts_itself_is_found() {
         }
     }
     assert!(!unfounded(&report).is_empty() && !contradicting(&report).is_empty());
+    report.answer = "It takes 3.00 ms instead of 2.00 ms, ×1.60.".into();
+    assert!(unfounded(&report).contains(&report.answer));
+    report.answer = "It takes 3.00 ms instead of 2.00 ms, ×1.50, in rounds ×1.2 to ×1.9.".into();
+    assert!(!unfounded(&report).contains(&report.answer));
+    let mut found = vmtax_analysis::check(
+        &Side { name: "then", plan: &recording.plan, trials: &recording.trials },
+        &Side { name: "now", plan: &recording.plan, trials: &recording.trials },
+        &Thresholds::default(),
+    );
+    assert!(unchecked(&vmtax_report::check::report(&found)).is_empty());
+    found.rows[0].comparison.verdict = Verdict::Slower;
+    assert_eq!(unchecked(&vmtax_report::check::report(&found)).len(), 1);
 
     let row = |cells: &[&str]| Row::Cells(cells.iter().map(|text| Cell::from(*text)).collect());
     let columns = ["thread", "running", "runnable"].map(vmtax_report::Column::figures).to_vec();

@@ -4,41 +4,15 @@
 
 mod common;
 
-use common::{assert_balanced, recording};
+use common::{assert_balanced, studies::grown};
 use vmtax_model::{
-    ClaimRow, ClaimUnit, ClaimVerdict, Estimate, GrowthFindings, Interval, Machine, MissingStep, Outcome,
-    ReproductionFindings, SizeRange,
+    ClaimRow, ClaimUnit, ClaimVerdict, Estimate, GrowthFindings, Interval, Machine, MissingStep, ReproductionFindings,
 };
-use vmtax_recording::Recording;
 use vmtax_report::{Style, growth, json, reproduction};
-
-/// A recording along a range of three sizes; one more costs every metric a hundredth.
-fn grown() -> (Recording, GrowthFindings) {
-    let mut recording = recording(&[Machine::NATIVE, Machine::TCG], 6);
-    recording.plan.study = vmtax_model::Study::Scale(SizeRange::of("threads.threads", vec![1, 30, 900]));
-    let flat = std::mem::take(&mut recording.trials);
-    for step in [1, 30, 900] {
-        for mut trial in flat.clone() {
-            trial.step = Some(step);
-            if let Outcome::Done { result } = &mut trial.outcome {
-                for measure in &mut result.measures {
-                    let times = 1.0 + step as f64 / 100.0;
-                    measure.value = match measure.metric.better() {
-                        vmtax_model::Better::Higher => measure.value / times,
-                        vmtax_model::Better::Lower => measure.value * times,
-                    };
-                }
-            }
-            recording.trials.push(trial);
-        }
-    }
-    let findings = vmtax_analysis::growth(&recording.plan, &recording.trials);
-    (recording, findings)
-}
 
 #[test]
 fn the_terminal_has_laws_steps_and_a_sentence_that_fit() {
-    let (recording, findings) = grown();
+    let (recording, findings) = grown(6);
     for width in [40, 60, 80, 120] {
         let text = growth::report(&recording, &findings).terminal(Style { width, color: false }, false);
         for line in text.lines() {
@@ -56,7 +30,7 @@ fn the_terminal_has_laws_steps_and_a_sentence_that_fit() {
 
 #[test]
 fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
-    let (mut recording, mut findings) = grown();
+    let (mut recording, mut findings) = grown(6);
     let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);
     assert_eq!(page.matches("class=\"law\"").count(), findings.growths.len());
@@ -79,7 +53,7 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
 
 #[test]
 fn a_case_stands_above_the_rest() {
-    let (recording, findings) = grown();
+    let (recording, findings) = grown(6);
     let interval = Some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
     let row = |verdict| ClaimRow {
         what: "ten <times>".into(),

@@ -1,6 +1,7 @@
 //! `compare --check`: is a metric worse than its baseline by more than it may be?
 
 use super::recordings::{Side, both, costs, place, ratio, shared};
+use crate::overhead::spread;
 use crate::warnings::add;
 use vmtax_model::{CheckFindings, CheckedRow, Comparison, REPORT_SCHEMA, Thresholds, Verdict, Warning};
 
@@ -21,7 +22,9 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
             };
             let rounds = (one.len() as u32, two.len() as u32);
             let comparison = Comparison { ratio, difference: None, rounds: rounds.0.min(rounds.1), p: None, verdict };
-            rows.push(CheckedRow { place: place(column), metric, comparison, rounds, threshold });
+            let (Some(then), Some(now)) = (spread(one, None), spread(two, None)) else { continue };
+            let (then, now) = (then.median, now.median);
+            rows.push(CheckedRow { place: place(column), metric, then, now, comparison, rounds, threshold });
         }
     }
     let mut warnings = vec![Warning::OtherTimes];

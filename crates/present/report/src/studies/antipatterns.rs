@@ -1,10 +1,10 @@
 //! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
 
-use super::overhead::ci;
 use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
 use crate::number::{NONE, nanoseconds, range, ratio};
 use crate::text::when;
 use crate::view;
+use crate::view::verdict::paired_median;
 use crate::view::{host, origin};
 use vmtax_model::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line};
 use vmtax_recording::Recording;
@@ -31,12 +31,11 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
     let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
     Some(format!(
-        "Largest cost on {}: “{antipattern}” takes {} instead of {} (“{fix}”), {}{}.",
+        "Largest cost on {}: “{antipattern}” takes {} instead of {} (“{fix}”), {}.",
         machine.machine,
         time(row.before.as_ref()),
         time(row.after.as_ref()),
-        ratio(most.median),
-        ci(&most)
+        paired_median(&most)
     ))
 }
 

@@ -1,10 +1,10 @@
 //! A check against a baseline: for a terminal, and for the tools of pipelines.
 
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{percent, ratio};
+use crate::number::{percent, ratio, value};
 use crate::text::plain;
 use crate::view;
-use crate::view::verdict::interval;
+use crate::view::verdict::{self, interval};
 use vmtax_model::{CheckFindings, CheckedRow, Verdict};
 
 /// The report.
@@ -16,20 +16,47 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
     };
     let table = Table::of("Metrics against their limits", &findings.rows)
         .column(Column::words("metric").cut(24, 14), |row| format!("{} on {}", row.metric, row.place))
-        .column(Column::figures("cost now/then"), |row| ratio(row.comparison.ratio.median))
-        .column(Column::figures("interval").spare(2), |row| interval(&row.comparison.ratio))
+        .columns(["then", "now"].map(|name| Column::figures(name).spare(3)), |row| {
+            [row.then, row.now].map(|median| value(row.metric.unit(), median))
+        })
+        .column(Column::figures("paired median"), |row| paired(row))
+        .column(Column::figures(format!("{} CI", percent(coverage(findings)))).spare(2), |row| {
+            interval(&row.comparison.ratio)
+        })
         .column(Column::figures("limit"), |row| most(row))
         .column(Column::figures("rounds").spare(1), |row| format!("{}, {}", row.rounds.0, row.rounds.1))
-        .column(Column::words("outcome"), outcome_of);
+        .column(Column::words("outcome"), outcome_of)
+        .done()
+        .notes(notes(findings));
     Report {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
         basis: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
-        sections: vec![Section::new("", vec![Block::Table(table.done())])],
+        sections: vec![Section::new("", vec![Block::Table(table)])],
         ..Report::default()
     }
+}
+
+/// How sure the two-sided interval is whose lower side is as sure as asked for.
+fn coverage(findings: &CheckFindings) -> f64 {
+    2.0 * findings.confidence - 1.0
+}
+
+fn paired(row: &CheckedRow) -> String {
+    verdict::paired(row.comparison.ratio.median, row.then, row.now, Some(row.metric.better()))
+}
+
+/// What the columns and marks mean.
+fn notes(findings: &CheckFindings) -> Vec<String> {
+    let opposed = |row: &CheckedRow| {
+        verdict::is_opposed(row.comparison.ratio.median, row.then, row.now, Some(row.metric.better()))
+    };
+    let meaning = "Then and now: medians of the rounds. Paired median: the median of the ratios of costs, each round now over each \
+                   round then; the cost of a rate is its inverse. Worse: the whole interval is above the limit.";
+    let opposed = verdict::opposed_note(findings.rows.iter().any(opposed));
+    [meaning.to_owned()].into_iter().chain(opposed).collect()
 }
 
 /// JUnit's XML: a test case for each metric.
@@ -85,12 +112,14 @@ fn outcome(findings: &CheckFindings) -> String {
 
 fn sentence(row: &CheckedRow, findings: &CheckFindings) -> String {
     format!(
-        "{} on {} costs {} what it did ({} interval {}; {} and {} rounds), it may cost {}",
+        "{} on {} costs {} what it did (paired median, {} CI {}; {} instead of {}; {} and {} rounds), it may cost {}",
         row.metric,
         row.place,
         ratio(row.comparison.ratio.median),
-        percent(2.0 * findings.confidence - 1.0),
+        percent(coverage(findings)),
         interval(&row.comparison.ratio),
+        value(row.metric.unit(), row.now),
+        value(row.metric.unit(), row.then),
         row.rounds.0,
         row.rounds.1,
         most(row)
@@ -114,6 +143,8 @@ mod tests {
         let row = |metric, median: f64, verdict| CheckedRow {
             place: place.to_owned(),
             metric,
+            then: 100.0,
+            now: 100.0 / median,
             comparison: Comparison {
                 ratio: Estimate {
                     median,

@@ -143,7 +143,8 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     }
     let caption = format!(
         "The variant's cost over the baseline's, logarithmic axis: left of the line is faster, right of it slower. The dot \
-         is the median of the rounds' ratios (paired), the stroke its 95 % CI, the band what does not matter (±{}).",
+         is the median of {} (paired), the stroke its 95 % CI, the band what does not matter (±{}).",
+        pairs(findings),
         percent(findings.min_effect)
     );
     let figure = Figure {
@@ -182,9 +183,11 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     let opposed = |row: &Compared| {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
-    let meaning = "Paired median: the median of the rounds' ratios of costs. Above ×1 the variant is slower, below ×1 faster; the \
-                   cost of a rate is its inverse. Noise: the standard deviation of a round's ratio, from its quartiles. \
-                   Adjusted p: after Holm's correction.";
+    let meaning = format!(
+        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; the cost of a rate is its \
+         inverse. Noise: the standard deviation of a round's ratio, from its quartiles. Adjusted p: after Holm's correction.",
+        pairs(findings)
+    );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
         format!(
             "{UNCORRECTED} Excludes ×1 for this metric alone, not after the correction for {} (Holm).",
@@ -192,7 +195,15 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         )
     });
     let opposed = verdict::opposed_note(against.rows.iter().any(opposed));
-    [meaning.to_owned()].into_iter().chain(uncorrected).chain(opposed).collect()
+    [meaning].into_iter().chain(uncorrected).chain(opposed).collect()
+}
+
+/// What is paired: rounds of two recordings have nothing in common but their number.
+fn pairs(findings: &CompareFindings) -> &'static str {
+    match findings.is_of_recordings() {
+        true => "the ratios of each round of one recording to each of the other",
+        false => "the rounds' ratios",
+    }
 }
 
 fn paired(row: &Compared) -> String {
@@ -318,7 +329,7 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
-        0 => n,
+        _ if findings.is_of_recordings() => n,
         planned if findings.is_decided() => format!("{n} of at most {planned}, all decided"),
         planned => format!("{n} of at most {planned}"),
     }

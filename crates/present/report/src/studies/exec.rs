@@ -6,7 +6,8 @@ use crate::ReportError;
 use crate::charts::parts::Parts;
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::json as document;
-use crate::number::{counted, difference, percent, range, ratio, value};
+use crate::number::{counted, difference, percent, ratio, value};
+use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -117,9 +118,7 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         let native =
             native.map_or(String::new(), |s| format!(" instead of {} (medians)", value(Unit::Seconds, s.median)));
         let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
-            Some(i) => {
-                format!("{native}, {} (paired median, 95\u{a0}% CI {})", ratio(overhead.ratio.median), range(&i))
-            }
+            Some(_) => format!("{native}, {}", paired_median(&overhead.ratio)),
             None => {
                 format!("{native}, {}", range_of_rounds(recording, machine).unwrap_or(ratio(overhead.ratio.median)))
             }

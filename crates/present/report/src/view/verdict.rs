@@ -55,7 +55,15 @@ pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> b
 
 /// What the mark of [`paired`] means, where a table has it.
 pub fn opposed_note(any: bool) -> Option<String> {
-    any.then(|| format!("{OPPOSED} The medians of the two columns suggest the opposite; the ratio, paired by round, is the comparison."))
+    any.then(|| {
+        format!("{OPPOSED} The medians of the two columns suggest the opposite; the paired ratio is the comparison.")
+    })
+}
+
+/// A ratio that does not follow from the two medians beside it: "×3.66 (paired median, 95 % CI 3.60–3.81)".
+pub fn paired_median(of: &Estimate) -> String {
+    let interval = of.interval.as_ref().map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
+    format!("{} (paired median{interval})", ratio(of.median))
 }
 
 /// The interval of a ratio; a dash where there is none.

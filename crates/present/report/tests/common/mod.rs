@@ -4,6 +4,7 @@
 
 pub mod exits;
 pub mod layers;
+pub mod studies;
 
 use std::path::PathBuf;
 use vmtax_model::*;
