@@ -1,6 +1,6 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
-use super::sides::sides;
+use super::sides::{of_all, sides};
 use crate::exec::root_share;
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
@@ -55,10 +55,11 @@ pub struct CompareOptions {
     /// [default: cpu memory syscalls seqread]; or folders of recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,
-    /// A variant with this QEMU; repeat for each
+    /// A variant with this QEMU; repeat for each. One alone beside two other variants is the QEMU of all
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each
+    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each. One
+    /// alone beside two other variants is the kernel of all
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// Setting of all variants: KEY=VALUE; may be repeated
@@ -108,8 +109,9 @@ impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let (words, what) = self.variants.split_at(first_workload(&self.variants));
         let several = self.measurement.machine.as_deref().filter(|list| list.len() > 1).unwrap_or_default();
-        let mut variants =
-            sides(words, &[("qemu", &self.qemu), ("kernel", &self.kernel), ("machine", &names(several))], &self.set)?;
+        let named = names(several);
+        let lists = [("qemu", &self.qemu[..]), ("kernel", &self.kernel), ("machine", &named)];
+        let mut variants = sides(words, &lists, &self.set)?;
         let machine = match self.measurement.machine.as_deref() {
             Some([one]) => *one,
             _ => host.default_guest(),
@@ -151,7 +153,9 @@ impl StudyOptions for CompareOptions {
             settings: Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) },
             command,
         });
-        let plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
+        let mut plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
+        let of_all = |key| of_all(words, &lists, key).map(PathBuf::from);
+        (plan.guest.qemu, plan.guest.kernel) = (of_all("qemu"), of_all("kernel"));
         complete(&self.measurement, &self.settings, plan)
     }
 

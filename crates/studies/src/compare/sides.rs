@@ -7,6 +7,16 @@ use vmtax_model::Variant;
 /// A side as it is without any setting.
 const DEFAULT: &str = "default";
 
+/// A list of values is of variants, one each, unless it has a single value and there are two variants without it: that
+/// value is of all of them.
+pub(super) fn of_all<'a>(words: &[String], lists: &[(&str, &'a [String])], key: &str) -> Option<&'a str> {
+    let listed = lists.iter().map(|(_, values)| values.len()).filter(|n| *n > 1);
+    let [(_, [value])] = lists.iter().filter(|(name, _)| *name == key).copied().collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    (words.len() + listed.sum::<usize>() > 1).then_some(value)
+}
+
 /// The variants: those of `words`, then one for each value of each list; each with what `set` sets on all.
 pub(super) fn sides(
     words: &[String],
@@ -16,6 +26,7 @@ pub(super) fn sides(
     let common = side_settings(&set.join(","))?;
     let listed = lists
         .iter()
+        .filter(|(key, _)| of_all(words, lists, key).is_none())
         .flat_map(|(key, values)| values.iter().map(move |value| format!("{key}={}", value.replace(',', ",,"))));
     let all = words.iter().cloned().chain(listed);
     let variants: Vec<Variant> = all.map(|text| variant(&text, &common)).collect::<Result<_, _>>()?;
@@ -71,6 +82,37 @@ fn split(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn listed<'a>(qemu: &'a [String], kernel: &'a [String]) -> [(&'static str, &'a [String]); 2] {
+        [("qemu", qemu), ("kernel", kernel)]
+    }
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_single_kernel_is_of_all_variants_and_several_are_variants() {
+        let names = |words: &[&str], qemu: &[&str], kernel: &[&str]| {
+            let (words, qemu, kernel) = (strings(words), strings(qemu), strings(kernel));
+            let lists = listed(&qemu, &kernel);
+            let all: Vec<String> = ["qemu", "kernel"]
+                .into_iter()
+                .filter_map(|key| of_all(&words, &lists, key))
+                .map(str::to_owned)
+                .collect();
+            let variants = sides(&words, &lists, &[]).unwrap();
+            (variants.into_iter().map(|variant| variant.name).collect::<Vec<_>>(), all)
+        };
+        let expect = |variants: &[&str], all: &[&str]| (strings(variants), strings(all));
+        assert_eq!(names(&["default", "aio=native"], &[], &["F"]), expect(&["default", "aio=native"], &["F"]));
+        assert_eq!(names(&["name=a", "name=b"], &["Q"], &["F"]), expect(&["a", "b"], &["Q", "F"]));
+        assert_eq!(names(&[], &["7.2", "10.0"], &["F"]), expect(&["qemu=7.2", "qemu=10.0"], &["F"]));
+        let each = ["a", "kernel=F", "kernel=G"];
+        assert_eq!(names(&["name=a"], &[], &["F", "G"]), expect(&each, &[]));
+        assert_eq!(names(&[], &["7.2"], &["F"]), expect(&["qemu=7.2", "kernel=F"], &[]), "none besides");
+        assert_eq!(names(&["default"], &["7.2"], &[]), expect(&["default", "qemu=7.2"], &[]), "one is no comparison");
+    }
 
     #[test]
     fn a_side_is_its_settings() {

@@ -155,6 +155,17 @@ fn the_newest_recording_is_shown_and_listed_and_stays_as_it_is() {
 }
 
 #[test]
+fn one_kernel_beside_variants_is_the_kernel_of_all() {
+    let place = Place::new();
+    let plan = |line: &str| place.vmtax(line).succeeds().stdout;
+    let all = plan("compare --dry-run --machine tcg --kernel /k --qemu /q aio=threads aio=native -- seqread");
+    assert!(all.contains("kernel = \"/k\"") && all.contains("qemu = \"/q\""), "{all}");
+    assert_eq!(all.matches("[[variant]]").count(), 2, "{all}");
+    let each = plan("compare --dry-run --machine tcg --kernel /k --kernel /l -- seqread");
+    assert_eq!((each.matches("kernel = \"/").count(), each.matches("[[variant]]").count()), (2, 2), "{each}");
+}
+
+#[test]
 fn a_command_of_ones_own_is_compared() {
     let place = Place::new();
     let plan = place.vmtax("compare --dry-run default aio=native --machine tcg -- exec make -j2").succeeds();
