@@ -126,7 +126,7 @@ pub enum ChangeCost {
     #[strum(serialize = "VM restart")]
     VmRestart,
     /// A setting of the host changes, for all its VMs.
-    #[strum(serialize = "host setting")]
+    #[strum(serialize = "affects the whole host")]
     HostSetting,
     /// The host reboots.
     #[strum(serialize = "host reboot")]

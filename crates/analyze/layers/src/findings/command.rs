@@ -59,7 +59,7 @@ pub fn command<'a>(
 }
 
 const METHOD: &str = "Requests are matched across layers by offset and address, from insertion into the guest's block layer to \
-                      its completion; no nanosecond counts twice. Figures are means of one traced run, so there \
+                      its completion; segments do not overlap. Figures are means of one traced run, so there \
                       is no CI.";
 
 /// Advice about the kind of requests with the largest total time. Its gain is at most the part of the run in which requests

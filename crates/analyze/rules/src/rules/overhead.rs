@@ -2,7 +2,7 @@
 
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::number::{nanoseconds, significant};
+use vmtax_model::number::{counted, nanoseconds, significant};
 use vmtax_model::{Comparison, Machine, Metric, Verdict, WorkloadName};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
@@ -57,7 +57,7 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
     let (label, most) = (worst.label(), format!("{} times", significant(overhead.ratio.median)));
     let of = if figures > 1 {
-        format!(" (geometric mean of {figures} figures), {label} most with {most}")
+        format!(" (geometric mean of {figures} metrics); highest: {label}, {most}")
     } else {
         format!(" ({label})")
     };
@@ -90,8 +90,8 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     Some(Finding {
         text: format!(
-            "The noise hides differences in {} of the overheads (widest: {} on {machine}, {:.2} to {:.2}).",
-            wide.len(),
+            "Noise leaves {} inconclusive (widest 95 % CI: {} on {machine}, ×{:.2} to ×{:.2}).",
+            counted(wide.len() as u64, "overhead"),
             metric.label(),
             interval.low,
             interval.high
@@ -114,8 +114,8 @@ mod tests {
     fn the_largest_overhead_is_of_a_workload() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of 2 figures), pipe round \
-                    trip most with 8.00 times.";
+        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of 2 metrics); highest: \
+                    pipe round trip, 8.00 times.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run syscalls --rounds 12");
     }
@@ -144,7 +144,9 @@ mod tests {
         let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
-            found[0].finding.contains("in 1 of the overheads (widest: memory transfer on kvm, 0.30 to 3.00)"),
+            found[0]
+                .finding
+                .contains("leaves 1 overhead inconclusive (widest 95 % CI: memory transfer on kvm, ×0.30 to ×3.00)"),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

@@ -360,16 +360,23 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
         (Verdict::Inconclusive, format!("inconclusive{}", why_open(rows.clone(), findings))),
         (Verdict::TooFewRounds, "without enough rounds".to_owned()),
     ];
-    let counts = verdicts.into_iter().filter_map(|(verdict, word)| match of(verdict).count() {
-        0 => None,
-        n => Some(format!("{n} {word}")),
-    });
+    let all = rows.clone().count();
+    let counts: Vec<(usize, String)> =
+        verdicts.into_iter().map(|(verdict, word)| (of(verdict).count(), word)).filter(|(n, _)| *n > 0).collect();
+    let counts: Vec<String> = match counts.as_slice() {
+        [] => vec!["no metric measured".to_owned()],
+        [(1, word)] => vec![format!("the one metric is {word}")],
+        [(_, word)] => vec![format!("all {all} metrics are {word}")],
+        [(n, word), others @ ..] => {
+            let first = format!("{n} of {all} metrics {word}");
+            std::iter::once(first).chain(others.iter().map(|(n, word)| format!("{n} {word}"))).collect()
+        }
+    };
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
     let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest =
         largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric, sentence(row, min_effect)));
-    let all = counted(rows.clone().count() as u64, "metric");
-    format!("of {all} {}{largest}", counts.collect::<Vec<_>>().join(", "))
+    format!("{}{largest}", counts.join(", "))
 }
 
 /// Why metrics are inconclusive: what does not differ is equivalent.
@@ -464,12 +471,12 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: of 1 metric 1 inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 1 comparison)."
+            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: of 2 metrics 2 inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 2 comparisons; 1 too \
+            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 2 comparisons; 1 too \
              noisy, ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, PartRow, Plan, Probes,
-    Statuses, Unit, shell_line,
+    Statuses, Unit, Verdict, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -118,7 +118,10 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         let native =
             native.map_or(String::new(), |s| format!(" instead of {} (medians)", value(Unit::Seconds, s.median)));
         let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
-            Some(_) => format!("{native}, {}", paired_median(&overhead.ratio)),
+            Some(_) => {
+                let open = if overhead.verdict == Verdict::Inconclusive { ", inconclusive" } else { "" };
+                format!("{native}, {}{open}", paired_median(&overhead.ratio))
+            }
             None => {
                 format!("{native}, {}", range_of_rounds(recording, machine).unwrap_or(ratio(overhead.ratio.median)))
             }
@@ -148,16 +151,21 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; of the mean difference 47 % is halted, 39 % is vCPU steal".
+/// "; largest parts of the mean difference of +9.29 ms: halted (+5.10 ms), vCPU steal (+1.20 ms)".
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
     let named = parts.iter().filter(|row| whole > 0.0 && more(row) > 0.0 && more(row) <= whole).take(NAMED);
+    let time =
+        |s: f64| if breakdown.native_s.is_some() { difference(Unit::Seconds, s) } else { value(Unit::Seconds, s) };
     let named: Vec<String> =
-        named.map(|row| format!("{} is {}", percent(more(row) / whole), row.part.label(breakdown.machine))).collect();
-    let of = if breakdown.native_s.is_some() { "the mean difference" } else { "it (mean)" };
-    if named.is_empty() { String::new() } else { format!("; of {of} {}", named.join(", ")) }
+        named.map(|row| format!("{} ({})", row.part.label(breakdown.machine), time(more(row)))).collect();
+    let of = if breakdown.native_s.is_some() { "difference" } else { "time" };
+    match named.is_empty() {
+        true => String::new(),
+        false => format!("; largest parts of the mean {of}, {}: {}", time(whole), named.join(", ")),
+    }
 }
 
 /// The parts by what they add to native's time, the largest first.
@@ -209,13 +217,16 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 fn legend(machine: Machine) -> String {
     let (adds, overhead) = match machine.accelerator() {
         Some(Accelerator::Tcg) => {
-            ("binary translation adds", "Emulator and wake-up overhead: a vCPU thread ran outside these")
+            ("binary translation adds", "Emulator and wake-up overhead: the vCPU thread ran, but no code of the guest")
         }
-        _ => ("nested paging and VM exits add", "VM-exit and wake-up overhead: a vCPU thread ran outside these"),
+        _ => (
+            "nested paging and VM exits add",
+            "VM-exit and wake-up overhead: the vCPU thread ran, but no code of the guest",
+        ),
     };
     format!(
         "Means, which add up. Net of steal: CPU time while the vCPU had a host CPU, with what {adds}; user time and system time \
-         below are the guest's own medians, steal included. {overhead}, as in the emulated devices and while it woke up. Waiting \
+         below are the guest's own medians, steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
          for QEMU's threads or the share's server: they ran while the vCPU was blocked. Halted: the vCPU was blocked and nothing \
          of these ran, as while the host's disk or another process worked; natively all time off the CPU. Unexplained: wall time \
          less all parts, below 0 where the accounts of guest and host overlap."

@@ -56,18 +56,26 @@ fn answer(findings: &Findings) -> String {
         (true, ..) => "No trial gave a value: there is nothing to compare.".to_owned(),
         (false, true, _) => "Only native was measured: there is no guest to compare it with.".to_owned(),
         (.., true) => "No metric has a value on both native and a guest: there is no overhead to state.".to_owned(),
-        _ => format!("Overhead against native: {}.", each.join("; ")),
+        _ => format!("{}.", each.join("; ")),
     }
 }
 
-/// "tcg costs ×3.03 for stat to ×14.4 for CPU events (95 % CI 13.9–15.1), 19 metrics".
+/// "tcg is slower than native in 18 of 19 metrics, most in CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals "tcg
+/// costs ×3.03 (stat) to ×14.4 (CPU events) of native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
-    let view::Summary { least, worst, metrics, .. } = view::summary(findings, machine)?;
-    let named = |(metric, cost): (Metric, &Comparison)| format!("{} for {}", ratio(cost.ratio.median), metric.label());
-    let (least, most, sure) = (named(least), named(worst), ci(&worst.1.ratio));
-    Some(match metrics {
-        1 => format!("{machine} costs {most}{sure}"),
-        _ => format!("{machine} costs {least} to {most}{sure}, {metrics} metrics"),
+    let view::Summary { least, worst, metrics, costs, .. } = view::summary(findings, machine)?;
+    let named = |(metric, cost): (Metric, &Comparison)| format!("{} ({})", ratio(cost.ratio.median), metric.label());
+    let most = format!("{}: {}{}", worst.0.label(), ratio(worst.1.ratio.median), ci(&worst.1.ratio));
+    Some(match (metrics, costs) {
+        (1, _) if !view::has_intervals(findings) => {
+            format!("{machine} costs {} of native", named(worst))
+        }
+        (_, _) if !view::has_intervals(findings) => {
+            format!("{machine} costs {} to {} of native, {metrics} metrics", named(least), named(worst))
+        }
+        (_, 0) => format!("no metric is significantly slower on {machine} than on native, largest ratio in {most}"),
+        (1, _) => format!("{machine} is slower than native in {most}"),
+        _ => format!("{machine} is slower than native in {costs} of {metrics} metrics, most in {most}"),
     })
 }
 

@@ -113,7 +113,7 @@ fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
 pub fn method(exits: &GuestExits) -> Vec<String> {
     let mut lines = Vec::new();
     if !exits.timing.is_empty() {
-        lines.push(format!("An exit's time: {}", exits.timing));
+        lines.push(exits.timing.clone());
     }
     if !exits.addresses.is_empty() {
         lines.push(match exits.devices_from {
