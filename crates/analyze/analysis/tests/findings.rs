@@ -216,7 +216,10 @@ fn advice_rests_on_evidence() {
         "{with_kvm:#?}"
     );
     assert!(with_kvm[1].starts_with("On tcg the largest overhead is on syscalls: 3"), "{with_kvm:#?}");
-    assert!(with_kvm[1].contains("getpid") && with_kvm[1].contains("vmtax run syscalls"), "{with_kvm:#?}");
+    assert!(
+        with_kvm[1].contains("getpid") && with_kvm[1].contains("vmtax run --machine native,tcg syscalls"),
+        "{with_kvm:#?}"
+    );
     let microseconds: f64 = with_kvm[2].split(' ').find_map(|word| word.parse().ok().filter(|x| *x > 30.0)).unwrap();
     assert!((microseconds - 40.0).abs() < 3.0, "{with_kvm:#?}");
     assert_eq!(with_kvm.len(), 3, "{with_kvm:#?}");

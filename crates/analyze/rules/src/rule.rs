@@ -47,9 +47,18 @@ impl Rule {
             gain,
             remedies: (self.remedies.iter().filter(|remedy| Some(remedy.place) != unfit))
                 .map(|remedy| remedy.filled(&values))
+                .map(|remedy| on_same_guests(remedy, evidence))
                 .collect(),
             source: self.source.to_owned(),
         })
+    }
+}
+
+/// A proposed measurement is of the guests that were measured.
+fn on_same_guests(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
+    match evidence.plan.filter(|_| remedy.place == SettingPlace::Vmtax) {
+        Some(plan) => Remedy { line: plan.on_same_guests(&remedy.line), ..remedy },
+        None => remedy,
     }
 }
 

@@ -117,7 +117,7 @@ mod tests {
         let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of 2 metrics); highest: \
                     pipe round trip, 8.00 times.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
-        assert_eq!(found[0].remedies[0].line, "vmtax run syscalls --rounds 12");
+        assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod file;
 mod guest;
 mod pinning;
 mod profile;
+mod same_guest;
 mod schedule;
 mod size_range;
 mod study;

@@ -68,11 +68,7 @@ pub fn report<'a>(
 fn measured_on(recording: &Recording) -> Vec<String> {
     let plan = &recording.plan;
     let work = plan.command().map_or_else(|| view::layers::workload(recording), |command| shell_line(&command.argv));
-    let common = plan.variants.split_first().map_or(Vec::new(), |(first, others)| {
-        let shared =
-            |(key, value): &(&String, &String)| others.iter().all(|other| other.get(key) == Some(value.as_str()));
-        first.set.iter().filter(shared).map(|(key, value)| format!("{key}={value}")).collect()
-    });
+    let common: Vec<String> = plan.common_settings().iter().map(|(key, value)| format!("{key}={value}")).collect();
     let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
     [view::guests_in_short(plan), work].into_iter().chain(common).collect()
 }
@@ -93,8 +89,9 @@ fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
             let budget_s = recording.plan.comparison().and_then(|comparison| comparison.budget_s);
             let takes_s = (f64::from(rounds) * findings.round_s * BUDGET_MARGIN).ceil() as u32;
             let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| format!("{takes_s}s"));
-            let command = view::with_option(&recording.manifest.command, "--rounds", &rounds.to_string());
-            let command = more_time.map_or(command.clone(), |time| view::with_option(&command, "--budget", &time));
+            let command = view::with_option(&recording.manifest.command, "--rounds", Some(&rounds.to_string()));
+            let command =
+                more_time.map_or(command.clone(), |time| view::with_option(&command, "--budget", Some(&time)));
             view::as_line(&command)
         }
         None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),

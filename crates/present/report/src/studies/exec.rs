@@ -76,8 +76,20 @@ fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Vec<S
     match (compared && !view::has_intervals(&findings.overheads), observed) {
         (true, _) => view::with_more_rounds(recording).into_iter().collect(),
         (false, true) => Vec::new(),
-        (false, false) => vec![format!("vmtax exec --layers --scratch 8192 -- {}", command(&recording.plan))],
+        (false, false) => vec![with_layers(recording)],
     }
+}
+
+/// The same command with its requests traced; of a plan's file what its options would be.
+fn with_layers(recording: &Recording) -> String {
+    let own = match &recording.manifest.command[..] {
+        [_, study, ..] if study == "exec" => {
+            view::as_line(&view::with_option(&recording.manifest.command, "--layers", None))
+        }
+        _ => None,
+    };
+    let plan = &recording.plan;
+    own.unwrap_or_else(|| plan.on_same_guests(&format!("vmtax exec --layers -- {}", command(plan))))
 }
 
 /// The findings, with what was found of requests to the guests' disks, where that was asked for.

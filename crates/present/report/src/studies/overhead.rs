@@ -110,10 +110,11 @@ fn next(recording: &Recording, findings: &Findings) -> Vec<String> {
         return view::with_more_rounds(recording).into_iter().collect();
     }
     let workload = metric.workload();
-    vec![match workload {
+    let line = match workload {
         WorkloadName::Seqread | WorkloadName::Fileio => format!("vmtax layers --machine {machine}"),
         _ => format!("vmtax profile --machine {machine} -- {workload}"),
-    }]
+    };
+    vec![recording.plan.on_same_guests(&line)]
 }
 
 /// The figures: costs against native, every figure, latencies, rounds.

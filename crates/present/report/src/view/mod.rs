@@ -101,20 +101,22 @@ pub fn with_more_rounds(recording: &Recording) -> Option<String> {
 
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
-    as_line(&with_option(&recording.manifest.command, "--rounds", &rounds.to_string()))
+    as_line(&with_option(&recording.manifest.command, "--rounds", Some(&rounds.to_string())))
 }
 
 /// The folder of a recording: it is no longer empty.
 const OUTPUT: [&str; 2] = ["-o", "--output"];
 
-/// A study's command line with another value of an option, into a new recording.
-pub fn with_option(command: &[String], option: &str, value: &str) -> Vec<String> {
+/// A study's command line with an option, or another value of it, into a new recording.
+pub fn with_option(command: &[String], option: &str, value: Option<&str>) -> Vec<String> {
     let [program, study, rest @ ..] = command else { return command.to_vec() };
     let own = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
-    let mut words = vec![program.clone(), study.clone(), option.to_owned(), value.to_owned()];
+    let mut words = vec![program.clone(), study.clone(), option.to_owned()];
+    words.extend(value.map(str::to_owned));
     let mut options = rest[..own].iter();
     while let Some(word) = options.next() {
         match word.split_once('=') {
+            _ if word == option && value.is_none() => {}
             _ if word == option || OUTPUT.contains(&word.as_str()) => drop(options.next()),
             Some((name, _)) if name == option || OUTPUT.contains(&name) => {}
             _ => words.push(word.clone()),
@@ -293,8 +295,10 @@ mod tests {
         let command = words(
             "/usr/bin/vmtax compare --rounds=6 -o a --budget 60s aio=threads --output=b -- exec x --rounds 3 -o c",
         );
-        let line = as_line(&with_option(&with_option(&command, "--rounds", "16"), "--budget", "2m"));
+        let line = as_line(&with_option(&with_option(&command, "--rounds", Some("16")), "--budget", Some("2m")));
         assert_eq!(line.unwrap(), "vmtax compare --budget 2m --rounds 16 aio=threads -- exec x --rounds 3 -o c");
-        assert_eq!(as_line(&with_option(&words("vmtax"), "--rounds", "6")), None);
+        assert_eq!(as_line(&with_option(&words("vmtax"), "--rounds", Some("6"))), None);
+        let layers = with_option(&words("vmtax exec --memory 2G --layers -- x --layers"), "--layers", None);
+        assert_eq!(as_line(&layers).unwrap(), "vmtax exec --layers --memory 2G -- x --layers");
     }
 }
