@@ -147,9 +147,23 @@ impl Nfs {
         Some(Nfs { process, ports, root: format!("/proc/{process}/root{folder}").into() })
     }
 
+    /// Who takes it over finds no file system of the host's to open a handle of, and may not mount one.
+    fn is_confined(&self) {
+        let of = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", self.process)).unwrap();
+        let mounts = of("mountinfo");
+        let on_disk = mounts.lines().filter(|mount| !mount.contains(" - tmpfs ")).collect::<Vec<_>>();
+        assert!(on_disk.len() == 1 && on_disk[0].contains("/dev/loop"), "{mounts}");
+        let status = of("status");
+        let bounding = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap().trim();
+        let sys_admin = 1 << 21;
+        assert_eq!(u64::from_str_radix(bounding, 16).unwrap() & sys_admin, 0, "{status}");
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+
     /// The same with messages of its own to the server, from where it listens.
     fn tries(self, way: &Way, outside: &[&Path]) -> Vec<String> {
         let network = fs::File::open(format!("/proc/{}/ns/net", self.process)).unwrap();
+        self.is_confined();
         let forger = escape_nfs::Forger::new(&self.root, outside);
         let (writable, is_v3) = (!way.users, way.set.contains("nfs3"));
         // A thread of its own, since it stays there.

@@ -112,7 +112,8 @@ impl Rights {
 
 impl RightsOfUser {
     fn apply(&self) -> io::Result<()> {
-        let kept = CapabilitySet::from_bits_retain(self.capabilities);
+        // Root of a container may lack one.
+        let kept = CapabilitySet::from_bits_retain(self.capabilities) & capabilities(None)?.permitted;
         for other in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)).filter(|one| !kept.contains(*one)) {
             match remove_capability_from_bounding_set(other) {
                 // Past the last that the kernel knows.

@@ -1,12 +1,16 @@
-//! A root folder of a server's own: the tree, the programs of this host, and nothing else. nfs-ganesha accepts file
-//! handles and, in version 3, names with slashes from any client: they can only lead to files in this root.
+//! A root folder of a server's own: the tree, copies of the server's own files, and nothing else. nfs-ganesha accepts file
+//! handles and, in version 3, names with slashes from any client: they can only lead to files in this root. The tree is the
+//! only file system of a disk in it, so a handle finds no file of the host, whoever opens it.
 
 use crate::MachineError;
-use crate::process::spawn::{spawn, status};
+use crate::process::spawn::{spawn_command, status};
 use crate::sandbox::mounts;
+use crate::sandbox::rights::{Rights, RightsOfUser};
 use crate::share::portmapper::Portmapper;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
+use crate::share::program_files::{program_files, without_links};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::pivot_root;
+use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -17,8 +21,19 @@ use std::process::{Command, Stdio};
 pub(crate) const TREE: &str = "/vmtax-tree";
 /// Where it may write besides, a little: daemons have their sockets there.
 const RUN: &str = "/run";
-/// Where this host has its programs and their libraries: folders, or links to them.
-const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// Where a host may have links to the folders of its programs and libraries.
+const LINKS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// Those with which nfs-ganesha serves files as any user, by handles, and with as many descriptors as it asks for. Device
+/// nodes can be made, and not be opened: all that is mounted is without devices.
+const SERVING: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE);
 /// What libraries look up, where it is there.
 const LOOKED_UP: [&str; 8] = [
     "/etc/ld.so.cache",
@@ -52,15 +67,23 @@ pub(super) struct Jail {
 /// # Errors
 /// [`MachineError::System`] when the root cannot be made, as where loop devices or namespaces are not allowed.
 pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
-    let jail: Jail = serde_json::from_str(jail).map_err(|e| MachineError::system("reading the jail's settings", e))?;
+    let mut jail: Jail =
+        serde_json::from_str(jail).map_err(|e| MachineError::system("reading the jail's settings", e))?;
     let (program, arguments) =
         command.split_first().ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
+    let found = |program: &Path| {
+        without_links(program).map_err(|e| MachineError::system(format!("looking for {}", program.display()), e))
+    };
+    let program = found(Path::new(program))?;
+    jail.portmapper = jail.portmapper.as_deref().map(found).transpose()?;
     mounts::own(&jail.root)?;
-    let made = jail.furnish(Path::new(program)).and_then(|()| jail.enter());
+    let made = jail.furnish(&program).and_then(|()| jail.enter());
     made.map_err(|e| MachineError::system("making the server's root folder", e))?;
     let _portmapper = jail.portmapper.as_deref().map(Portmapper::start).transpose()?;
-    let ended = spawn(program, arguments)?.wait();
-    ended.map(status).map_err(|e| MachineError::system(format!("waiting for {program}"), e))
+    let user = RightsOfUser { capabilities: SERVING.bits(), ..RightsOfUser::default() };
+    let rights = Rights { user: Some(user), no_set_uid: false };
+    let ended = spawn_command(Command::new(&program), arguments, Some(&rights), None)?.wait();
+    ended.map(status).map_err(|e| MachineError::system(format!("waiting for {}", program.display()), e))
 }
 
 impl Jail {
@@ -71,19 +94,13 @@ impl Jail {
 
     fn furnish(&self, program: &Path) -> io::Result<()> {
         let small = MountFlags::NOSUID | MountFlags::NODEV;
-        mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=16M")?;
-        for path in PROGRAMS.map(Path::new) {
-            match fs::symlink_metadata(path) {
-                Ok(found) if found.is_symlink() => std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?,
-                Ok(found) if found.is_dir() => self.lend(path)?,
-                _ => {}
-            }
+        mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=256M")?;
+        for file in program_files([Some(program), self.portmapper.as_deref()].into_iter().flatten())? {
+            self.copy(&file)?;
         }
-        for program in [Some(program), self.portmapper.as_deref()].into_iter().flatten() {
-            // One of the user's own, perhaps.
-            if let Some(folder) = program.parent().filter(|_| !self.at(program).exists()) {
-                self.lend(folder)?;
-            }
+        // Last: nothing is written over a link, which may lead to the host's own folder.
+        for path in LINKS.map(Path::new).into_iter().filter(|path| path.is_symlink()) {
+            std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?;
         }
         for path in LOOKED_UP.map(Path::new).into_iter().filter(|path| path.is_file()) {
             self.copy(path)?;
@@ -105,19 +122,9 @@ impl Jail {
         self.mount_image()
     }
 
-    /// A folder of the host's.
-    fn lend(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(self.at(folder))?;
-        Ok(mount_bind_recursive(folder, self.at(folder))?)
-    }
-
     /// A file of the host's.
     fn copy(&self, file: &Path) -> io::Result<()> {
         let to = self.at(file);
-        // In a folder that is lent.
-        if to.exists() {
-            return Ok(());
-        }
         fs::create_dir_all(to.parent().unwrap_or(&self.root))?;
         fs::copy(file, to).map(drop)
     }

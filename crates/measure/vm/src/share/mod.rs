@@ -6,6 +6,7 @@ mod image;
 pub(crate) mod jail;
 mod mount;
 mod portmapper;
+mod program_files;
 mod qemu_arguments;
 mod server;
 mod server_command;
