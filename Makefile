@@ -10,7 +10,7 @@ MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 TARBALL := target/vmtax-$(VERSION)-x86_64-linux.tar.gz
 # Where scripts/setup puts what it does not take from the distribution.
 export PATH := $(PATH):$(CURDIR)/target/tools/bin
-FUZZ_SECONDS ?= 60
+FUZZ_INPUTS ?= 1000000
 CHAOS_KILLS ?= 50
 FAULTS ?=
 SKIPPED := $(CURDIR)/target/skipped-tests
@@ -112,8 +112,10 @@ rpm: ## make an RPM package below target/generate-rpm
 	@$(MAKE) --no-print-directory stage
 	$(CARGO) generate-rpm --package crates/vmtax --target-dir target --auto-req disabled
 
-fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
-	@scripts/fuzz $(FUZZ_SECONDS)
+fuzz: ## give FUZZ_INPUTS (1000000) mutated inputs to the parsers of outside data; goes on where it stopped
+	@scripts/setup fuzz
+	$(CARGO) build --release --locked --package vmtax-fuzz
+	campaigns/fuzz.py --inputs $(FUZZ_INPUTS)
 
 clean: ## remove what was built; runs/ stays
-	rm -rf target fuzz/target
+	rm -rf target

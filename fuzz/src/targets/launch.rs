@@ -1,13 +1,10 @@
 //! What the agent is asked to run: no bytes may bring it down, and words come through byte for byte.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use vmtax_wire::{Bytes, Request};
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let word = Bytes::from(OsStr::from_bytes(data));
     let json = serde_json::to_vec(&word).expect("any bytes can be written");
     assert_eq!(serde_json::from_slice::<Bytes>(&json).expect("what was written can be read"), word);
@@ -15,4 +12,4 @@ fuzz_target!(|data: &[u8]| {
     let Ok(request) = serde_json::from_slice::<Request>(data) else { return };
     let json = serde_json::to_vec(&request).expect("what was read can be written");
     assert_eq!(serde_json::from_slice::<Request>(&json).expect("what was written can be read"), request);
-});
+}

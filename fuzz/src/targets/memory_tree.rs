@@ -1,13 +1,10 @@
 //! What another's QEMU says of itself: its memory tree, and its command line, words apart by zeros.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use vmtax_profile::exits::Devices;
 use vmtax_vm::qmp_sockets;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let _ = Devices::of_memory_tree(&String::from_utf8_lossy(data));
     let words: Vec<String> = data.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     assert!(qmp_sockets(&words).len() < words.len());
-});
+}

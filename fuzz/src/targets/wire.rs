@@ -1,11 +1,8 @@
 //! What a guest's agent sends: no bytes may bring the controller down, and what passes the checks survives a round trip.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use vmtax_wire::{Decoder, Frame, Reply, encode};
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     // As a stream, in pieces whose size the input chooses.
     let piece = data.first().map_or(1, |b| usize::from(*b) + 1);
     let mut decoder = Decoder::new();
@@ -24,4 +21,4 @@ fuzz_target!(|data: &[u8]| {
     decoder.push(&encode(&reply).expect("what was read can be written"));
     let again = decoder.frame::<Reply>().expect("a whole frame").expect("a sound frame");
     assert_eq!(again, Frame::Message(reply));
-});
+}

@@ -1,18 +1,15 @@
 //! Raw pages of a ring buffer, from a guest or a stranger's file: events, losses and an end.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 use vmtax_trace::{Entry, Events, Formats, Input, PageLayout};
 
-const SWITCH: &str = include_str!("../../crates/base/trace/tests/data/host/formats/sched.sched_switch");
-const EXEC: &str = include_str!("../../crates/base/trace/tests/data/host/formats/sched.sched_process_exec");
-const HEADER: &str = include_str!("../../crates/base/trace/tests/data/host/header_page");
+const SWITCH: &str = include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_switch");
+const EXEC: &str = include_str!("../../../crates/base/trace/tests/data/host/formats/sched.sched_process_exec");
+const HEADER: &str = include_str!("../../../crates/base/trace/tests/data/host/header_page");
 
 static FORMATS: OnceLock<Formats> = OnceLock::new();
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let formats = FORMATS.get_or_init(|| {
         let mut formats = Formats::default();
         for text in [SWITCH, EXEC] {
@@ -55,4 +52,4 @@ fuzz_target!(|data: &[u8]| {
     let counts = events.counts();
     assert_eq!((counts.events, counts.losses, counts.backwards), (given, lost, back));
     assert!(given + counts.unknown + counts.short <= bytes.len() as u64 / 4, "more events than words");
-});
+}

@@ -1,16 +1,13 @@
 //! What another's QEMU prints of its processors and their memory: answers, apart by zeros.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
 use vmtax_observe::guest_code;
 use vmtax_profile::code::findings;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let mut answers = data.split(|b| *b == 0).map(|text| String::from_utf8_lossy(text).into_owned());
     let sampled = guest_code(&[0], 1_000_000, Duration::from_secs(5), &|| false, &mut |_, _| answers.next());
     if let Some(code) = findings(&sampled) {
         assert!(code.places.iter().all(|place| place.share.samples <= code.looks));
     }
-});
+}

@@ -1,13 +1,10 @@
 //! What a guest sends of its own samples: whatever is taken can be brought onto a clock, folded and summed.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::fold::fold;
 use vmtax_profile::inside::{Clock, by_host_clock, join, parse, summary};
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let Ok(mut guest) = parse(bytes) else { return };
     let facts = InsideFacts {
         schema: SCHEMA,
@@ -24,4 +21,4 @@ fuzz_target!(|bytes: &[u8]| {
     let joined = join(&guest.profile, &guest.profile, guest.hz, &[]);
     assert_eq!(joined.profile.total(), guest.profile.total());
     summary(&guest, Some(&joined));
-});
+}

@@ -1,15 +1,12 @@
 //! A histogram from a guest or a file: a distribution or an error, in bounded memory.
 
-#![no_main]
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::ZlibEncoder};
-use libfuzzer_sys::fuzz_target;
 use std::io::Write;
 use vmtax_model::Latency;
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let _ = Latency::from_text(&STANDARD.encode(data));
     // A fuzzer hardly ever guesses a deflate stream: the counts, and what is around them as it should be.
     let Ok(latency) = Latency::from_text(&STANDARD.encode(v2(data))) else { return };
@@ -21,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     sum.add(&latency);
     sum.add(&latency);
     assert_eq!(sum.count(), 2 * latency.count());
-});
+}
 
 /// `counts` as the body of a deflated V2 histogram of vmtax's bounds.
 fn v2(counts: &[u8]) -> Vec<u8> {

@@ -1,9 +1,6 @@
 //! What a micro-guest leaves in its memory: the first words are its mailbox (after the clock's cells), the others its
 //! table.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmtax_model::Antipattern;
@@ -33,7 +30,7 @@ const MAILBOX_WORDS: [usize; 17] = [
     words::SEED,
 ];
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let mut input = data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
     let set = |at: usize, word: u64| MEMORY[at / 8].store(word, Ordering::Relaxed);
     for at in MAILBOX_WORDS {
@@ -56,4 +53,4 @@ fuzz_target!(|data: &[u8]| {
         let _ = mailbox.antipattern(antipattern, false);
     }
     let _ = mailbox.order(&Order::Ping);
-});
+}

@@ -1,16 +1,13 @@
 //! QEMU's own traces, its simple backend's file and its log, from a stranger.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 use vmtax_trace::{Entry, Events, QemuEvents};
 
-const LIST: &str = include_str!("../../crates/base/trace/tests/data/qemu/trace-events");
+const LIST: &str = include_str!("../../../crates/base/trace/tests/data/qemu/trace-events");
 
 static QEMU: OnceLock<QemuEvents> = OnceLock::new();
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let qemu = QEMU.get_or_init(|| QemuEvents::parse(LIST).expect("a sound list"));
     if let Ok(events) = qemu.simple_from(data, "fuzz".as_ref()) {
         read(qemu, events);
@@ -29,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let line = [b"1@2.000003:bdrv_open_common ".as_slice(), data].concat();
     read(qemu, qemu.log_from(line.as_slice(), "fuzz".as_ref()));
     let _ = QemuEvents::parse(&String::from_utf8_lossy(data));
-});
+}
 
 fn read(qemu: &QemuEvents, mut events: Events<'_>) {
     let (mut given, mut lost) = (0, 0);

@@ -1,15 +1,12 @@
 //! A format file of a kernel that nobody knows: fields that read any record, or an error.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use vmtax_trace::{Formats, PageLayout};
 
 const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 ";
 
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let at = data.iter().position(|&b| b == 0).unwrap_or(data.len());
     let (text, record) = data.split_at(at);
     let text = String::from_utf8_lossy(text);
@@ -31,4 +28,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

@@ -1,14 +1,10 @@
 //! What a command prints: never a panic, and only figures that a table can hold.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
+pub fn run(data: &[u8]) {
     let figures = vmtax_runner::tool_output::figures(&String::from_utf8_lossy(data));
     assert!(figures.len() <= 200);
     for (i, figure) in figures.iter().enumerate() {
         assert!(figure.value.is_finite() && figure.name.len() < 256 && figure.of.len() < 256);
         assert!(!figures[..i].iter().any(|other| other.is_like(figure)));
     }
-});
+}
