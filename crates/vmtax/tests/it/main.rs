@@ -20,6 +20,7 @@ mod faults;
 mod get_qemu;
 mod history;
 mod hostile_folder;
+mod hostile_qemu;
 mod kvm_guest;
 mod layers;
 mod layers_faults;

@@ -5,7 +5,9 @@ use crate::agent::console::Console;
 use crate::process::log::log_tail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use std::io::{Read, Write};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -94,8 +96,7 @@ impl Lines {
             Some((console, _)) if self.answers_on_console => console,
             _ => &mut self.channel,
         };
-        line.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-        line.stream.write_all(frame)
+        send_within(&line.stream, frame, SEND_TIMEOUT)
     }
 
     /// Waits for the next message on either line; writes the console's log meanwhile, and hands on pieces of files.
@@ -168,7 +169,7 @@ impl Lines {
         if left.is_zero() {
             return Err(NoMessage::Timeout);
         }
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = timespec(left);
         let console = self.console.as_ref().filter(|(line, _)| line.open);
         let (from_channel, from_console, server_ended, machine_ended, other) = {
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
@@ -208,14 +209,17 @@ impl Lines {
         Ok(other)
     }
 
-    /// Reads the rest of the console of a guest that ended.
+    /// Reads the rest of the console of a guest that ended. One that goes on printing is not read to its end.
     pub fn drain_console(&mut self) {
         let Some((line, log)) = &mut self.console else { return };
-        if line.stream.set_read_timeout(Some(CLOSE_TIMEOUT)).is_err() {
-            return;
-        }
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         while line.open {
-            match line.receive() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || line.stream.set_read_timeout(Some(left)).is_err() {
+                return;
+            }
+            // No message of it counts any more: what is not decoded would pile up.
+            match line.read() {
                 Ok(bytes) => log.push(&bytes),
                 Err(_) => return,
             }
@@ -248,6 +252,12 @@ impl Line {
 
     /// Reads what is there, feeds the decoder, gives the bytes.
     fn receive(&mut self) -> Result<Vec<u8>, NoMessage> {
+        let bytes = self.read()?;
+        self.decoder.push(&bytes);
+        Ok(bytes)
+    }
+
+    fn read(&mut self) -> Result<Vec<u8>, NoMessage> {
         let mut buffer = vec![0; 64 * 1024];
         let read = match self.stream.read(&mut buffer) {
             // The other end died with bytes of ours unread.
@@ -257,7 +267,54 @@ impl Line {
         };
         self.open = read > 0;
         buffer.truncate(read);
-        self.decoder.push(&buffer);
         Ok(buffer)
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+/// Sends all bytes within this time, however few of them the other side reads at once.
+fn send_within(stream: &UnixStream, bytes: &[u8], timeout: Duration) -> std::io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        let mut fds = [PollFd::new(stream, PollFlags::OUT)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timespec(left))))?;
+        // A write that waits begins its timeout anew with each part that is read.
+        match rustix::net::send(stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_little_by_little_does_not_keep_the_sender() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let reader = std::thread::Builder::new();
+        let reader = reader.spawn(move || {
+            while theirs.read(&mut [0; 1000]).is_ok_and(|read| read > 0) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let begun = Instant::now();
+        // 16 s at that pace.
+        assert!(send_within(&ours, &vec![0; 16 << 20], Duration::from_millis(300)).is_err());
+        assert!(begun.elapsed() < Duration::from_secs(8));
+        assert!(send_within(&ours, b"", Duration::ZERO).is_ok());
+        drop(ours);
+        reader.unwrap().join().unwrap();
     }
 }

@@ -36,6 +36,8 @@ struct Conversation {
 impl Monitor {
     /// Reads the greeting within `greeting`, and leaves negotiation mode. Each response may take `timeout`.
     pub(crate) fn connect(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Monitor, MachineError> {
+        // A command is small: it waits only where none is read any more.
+        stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
         let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
         let greeted = conversation.line(Instant::now() + greeting)?;
         if greeted.get("QMP").is_none() {
