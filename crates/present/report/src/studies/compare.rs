@@ -88,7 +88,10 @@ fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
             let rounds = findings.rounds + rounds;
             let budget_s = recording.plan.comparison().and_then(|comparison| comparison.budget_s);
             let takes_s = (f64::from(rounds) * findings.round_s * BUDGET_MARGIN).ceil() as u32;
-            let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| format!("{takes_s}s"));
+            let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| match takes_s {
+                0..=600 => format!("{takes_s}s"),
+                _ => format!("{}m", takes_s.div_ceil(60)),
+            });
             let command = view::with_option(&recording.manifest.command, "--rounds", Some(&rounds.to_string()));
             let command =
                 more_time.map_or(command.clone(), |time| view::with_option(&command, "--budget", Some(&time)));
