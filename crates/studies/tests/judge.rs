@@ -35,8 +35,8 @@ fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRo
             for (variant, slope) in [("QEMU 5.2", old), ("QEMU 7.2", new)] {
                 let noise = 1.0 + 0.004 * f64::from((round * 5 + size as u32 * 3) % 7);
                 let value = (500_000.0 + slope * size as f64) * noise;
-                let measure = Measure { metric: Metric::OpenFidsStat, value };
-                trials.push(trial(plan, round, Machine::TCG, variant, Some(size), vec![measure]));
+                let measures = [Metric::OpenFidsStat, Metric::OpenFidsStatCpu].map(|metric| Measure { metric, value });
+                trials.push(trial(plan, round, Machine::TCG, variant, Some(size), measures.to_vec()));
             }
         }
     }

@@ -101,7 +101,9 @@ pub use trial::{
 };
 pub use vm::{Ability, AbilityName, RoleSource, VmDisk, VmFacts, VmNic};
 pub use warning::Warning;
-pub use workload::{Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size};
+pub use workload::{
+    BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,
+};
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.
 pub const SCHEMA: u32 = 1;

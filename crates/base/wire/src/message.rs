@@ -4,7 +4,7 @@ use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use vmtax_model::{
-    Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec,
+    BatchEdge, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec,
 };
 
 /// From the controller to the agent.
@@ -12,7 +12,7 @@ use vmtax_model::{
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
     /// Run a workload in a fresh process; answered by [`Reply::Done`] or [`Reply::Failed`], with the files of its
-    /// traces before.
+    /// traces and, without probes, [`Reply::Batch`] before.
     Run {
         /// What.
         workload: WorkloadSpec,
@@ -73,6 +73,8 @@ pub enum Request {
     /// Answer exchanges of stamps through the shared memory until the controller ends them; answered by
     /// [`Reply::Pinged`].
     Ping,
+    /// Go on after [`Reply::Batch`].
+    GoOn,
     /// End: a guest powers off, a native agent exits.
     Leave,
 }
@@ -120,6 +122,11 @@ pub enum Reply {
         /// How it was observed; `None` when it was not.
         #[serde(default)]
         observed: Option<Observed>,
+    },
+    /// A workload that runs has reached the begin or end of a batch and waits for [`Request::GoOn`].
+    Batch {
+        /// Begin or end.
+        edge: BatchEdge,
     },
     /// Sampling started.
     Sampling,
@@ -206,7 +213,13 @@ impl Reply {
             }
             Reply::Shared { mount } => short([mount])?,
             Reply::Samples { missing } => check_missing(missing)?,
-            Reply::Sampling | Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
+            Reply::Batch { .. }
+            | Reply::Sampling
+            | Reply::Pinged
+            | Reply::Rooted
+            | Reply::Began
+            | Reply::Ended
+            | Reply::Input => {}
             Reply::Ran { execution, result, observed } => {
                 check_result(result)?;
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
@@ -238,6 +251,7 @@ impl Reply {
             }
             Reply::NotRun { error, .. } | Reply::Failed { error } => Box::new(std::iter::once(error)),
             Reply::Shared { .. }
+            | Reply::Batch { .. }
             | Reply::Sampling
             | Reply::Pinged
             | Reply::Rooted

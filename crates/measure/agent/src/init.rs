@@ -39,7 +39,7 @@ fn set_up_and_serve() -> Result<(), AgentError> {
     };
     let disk = disk_with_serial(DISK_SERIAL);
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
-    serve(channel, &Places { files, disk, share: None }, complaints)
+    serve(channel, &Places { files, disk, share: None, notified: false }, complaints)
 }
 
 /// The virtio-serial port of the controller, waited for where the kernel has such ports at all: without it the console

@@ -73,7 +73,7 @@ impl GuestSampling {
 
 /// What counting adds to the shortest call, ns, as the workload that times it measures it here.
 fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
-    let once = || run_in_fresh_process(shortest_call, places, None).ok()?.measures.first().map(|m| m.value);
+    let once = || run_in_fresh_process(shortest_call, places, None, None).ok()?.measures.first().map(|m| m.value);
     let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..REPEATS {
         without = without.min(once()?);

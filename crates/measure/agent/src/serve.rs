@@ -4,12 +4,13 @@ use crate::error::AgentError;
 use crate::outbox::{send, send_frame};
 use crate::sampling::GuestSampling;
 use crate::trace::run_observed;
-use crate::trial::{kernel, run_in_fresh_process};
+use crate::trial::{OnBatch, kernel, run_in_fresh_process};
 use crate::{exec, share};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io;
 use std::time::Duration;
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{Places, Probes, WorkloadSpec};
+use vmtax_model::{BatchEdge, Places, Probes, WorkloadSpec};
 use vmtax_wire::{Decoder, Frame, Hello, Reply, Request};
 
 /// The longest exchange of time stamps.
@@ -30,7 +31,9 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
         while let Some(frame) = decoder.frame() {
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
-                Request::Run { workload, probes: Probes::None } => run(&workload, &places),
+                Request::Run { workload, probes: Probes::None } => {
+                    run(&workload, &places, &mut |edge| forward(edge, channel, &mut decoder))
+                }
                 Request::StartSampling { inside, shortest_call } => {
                     drop(sampling.take()); // of a trial that failed
                     sampling = Some(GuestSampling::start(inside, &shortest_call, &places));
@@ -58,7 +61,8 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                 }
                 Request::Exec { launch, probes } => exec::run(&launch, (&places, probes), channel, &mut decoder)?,
                 // Of a command that has ended meanwhile.
-                Request::Signal { .. } | Request::Close { .. } | Request::Resize { .. } => continue,
+                // Or of a workload that did.
+                Request::GoOn | Request::Signal { .. } | Request::Close { .. } | Request::Resize { .. } => continue,
                 Request::Ping => ping(),
                 Request::Leave => return Ok(()),
             };
@@ -81,10 +85,28 @@ fn hello(complaints: Vec<String>) -> Hello {
     }
 }
 
-fn run(workload: &WorkloadSpec, places: &Places) -> Reply {
-    match run_in_fresh_process(workload, places, None) {
+fn run(workload: &WorkloadSpec, places: &Places, on_batch: &mut OnBatch<'_>) -> Reply {
+    match run_in_fresh_process(workload, places, None, Some(on_batch)) {
         Ok(result) => Reply::Done { result: Box::new(result), observed: None },
         Err(error) => Reply::Failed { error },
+    }
+}
+
+/// Sends the begin or end of a batch to the controller and waits until it says to go on.
+fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> io::Result<()> {
+    send(channel, &Reply::Batch { edge }).map_err(io::Error::other)?;
+    let mut buffer = [0; 4096];
+    loop {
+        match decoder.frame() {
+            Some(Ok(Frame::Message(Request::GoOn))) => return Ok(()),
+            Some(Ok(_)) => return Err(io::Error::other("a request other than to go on while a workload runs")),
+            Some(Err(e)) => return Err(io::Error::other(e)),
+            None => {}
+        }
+        match rustix::io::retry_on_intr(|| rustix::io::read(channel, &mut buffer))? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => decoder.push(&buffer[..n]),
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn trial(
     let mut series = File::from(series);
     let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
     trace.on().map_err(Failure::Trial)?;
-    let result = run_in_fresh_process(workload, places, Some(&path));
+    let result = run_in_fresh_process(workload, places, Some(&path), None);
     trace.off().map_err(Failure::Trial)?;
     let result = result.map_err(Failure::Trial)?;
     ship(send, |ship| {

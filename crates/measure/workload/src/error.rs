@@ -68,6 +68,11 @@ pub enum WorkloadError {
         /// What to do.
         fix: &'static str,
     },
+    /// The agent did not answer at the begin or end of a batch.
+    #[error(
+        "the agent ended or did not answer while a batch of requests was counted: {0}; --notified is for the agent alone"
+    )]
+    Agent(io::Error),
     /// The workload makes no block requests.
     #[error("{0} makes no block requests, whose stamps could be kept: give seqread")]
     NotBlocks(WorkloadName),

@@ -32,6 +32,9 @@ pub struct AgentRunArgs {
     /// Write each operation's own stamps to this file (seqread)
     #[arg(long, value_name = "FILE", hide = true)]
     pub series: Option<PathBuf>,
+    /// Standard input is a socket to the agent: send the begin and end of batches on it
+    #[arg(long, hide = true)]
+    pub notified: bool,
     /// List the workload's options and their defaults
     #[arg(long)]
     pub help_options: bool,

@@ -22,7 +22,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         let (key, value) = key_value(option, "OPTION=VALUE, as in time=1")?;
         vmtax_workload::set_option(&mut spec, key, value)?;
     }
-    let places = places(&args.places);
+    let places = Places { notified: args.notified, ..places(&args.places) };
     let result = match &args.series {
         None => vmtax_workload::run(&spec, &places)?,
         Some(file) => {
@@ -42,7 +42,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
 }
 
 fn places(args: &PlaceArgs) -> Places {
-    Places { files: args.files.clone(), disk: args.disk.clone(), share: args.share.clone() }
+    Places { files: args.files.clone(), disk: args.disk.clone(), share: args.share.clone(), notified: false }
 }
 
 fn options_help(name: WorkloadName) -> String {

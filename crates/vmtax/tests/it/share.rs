@@ -271,3 +271,20 @@ fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
         assert_eq!(said.matches("Read-only file system").count(), 3, "{user}: {said}");
     }
 }
+
+/// The guest notifies the controller of its batches of requests, which counts the CPU time of QEMU's main thread in them.
+#[test]
+fn requests_that_qemu_serves_have_its_cpu_time() {
+    let place = Place::new();
+    let workload = "name = \"open-fids\"\noptions = { count = 60, samples = 20 }";
+    let native = "machines = [\"native\", \"tcg\"]";
+    let text = plan(SMALL_TREE, &[("9p", "share = \"9p\"")], workload).replace("machines = [\"tcg\"]", native);
+    let report = json(&run(&place, &text).exits(0).stdout);
+    let measured = |machine: &str| {
+        let trial = trials(&report).iter().find(|trial| trial["machine"] == machine).unwrap();
+        assert_eq!(trial["outcome"], "done", "{trial}");
+        let measures = trial["result"]["measures"].as_array().unwrap();
+        measures.iter().any(|measure| measure["metric"] == "open-fids.stat_cpu")
+    };
+    assert_eq!([measured("native"), measured("tcg")], [false, true], "{report}");
+}

@@ -5,4 +5,4 @@ mod spec;
 mod table;
 
 pub use name::{Metric, Needs, UnknownMetric, UnknownWorkload, WorkloadName};
-pub use spec::{Places, WorkloadSpec, parse_size};
+pub use spec::{BatchEdge, Places, WorkloadSpec, parse_size};

@@ -15,6 +15,40 @@ pub struct Places {
     pub disk: Option<PathBuf>,
     /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
     pub share: Option<PathBuf>,
+    /// Whether standard input is a socket to the agent, which is notified of each [`BatchEdge`].
+    pub notified: bool,
+}
+
+/// The begin or end of a batch of requests that a machine's VMM serves, so that the controller can count the VMM's CPU time
+/// of it: the workload waits at each until the controller has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchEdge {
+    /// The next request is the batch's first.
+    Begin,
+    /// The last one was answered.
+    End {
+        /// How many the batch had.
+        requests: u64,
+    },
+}
+
+impl BatchEdge {
+    /// As the workload sends it to the agent: the number of requests at the end, 0 at the begin.
+    pub const fn to_bytes(self) -> [u8; 8] {
+        match self {
+            BatchEdge::Begin => 0_u64.to_le_bytes(),
+            BatchEdge::End { requests } => requests.to_le_bytes(),
+        }
+    }
+
+    /// What [`BatchEdge::to_bytes`] gave.
+    pub const fn from_bytes(bytes: [u8; 8]) -> BatchEdge {
+        match u64::from_le_bytes(bytes) {
+            0 => BatchEdge::Begin,
+            requests => BatchEdge::End { requests },
+        }
+    }
 }
 
 /// A workload with the options that differ from its defaults.

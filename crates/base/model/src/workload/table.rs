@@ -84,6 +84,7 @@ macro_rules! workloads {
         /// What one more name known to the share's server costs.
         OpenFids "open-fids" was "fids", in open_fids, needs Share, published [] {
             OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
+            OpenFidsStatCpu "stat_cpu" Nanoseconds Lower "QEMU's CPU time of a request on a known name";
             OpenFidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
         }
         /// Calls on names among many, in deep folders, or with attributes.

@@ -5,6 +5,7 @@ use crate::agent::connection::{Agent, CLOSE_TIMEOUT};
 use crate::agent::console::Console;
 use crate::agent::messages::{Files, Lines, NoMessage, no_files};
 use crate::agent::native;
+use crate::process::batch_cpu::{BatchCpu, main_thread_ns};
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
 use crate::process::log::log_tail;
@@ -20,7 +21,10 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{CpuSeconds, Inside, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{
+    CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadName,
+    WorkloadSpec,
+};
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long a guest may take over measuring what sampling costs.
@@ -178,10 +182,23 @@ impl RunningMachine for Session<'_> {
         timeout: Duration,
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError> {
+        let vmm = self.accounting().map(|accounting| accounting.vmm);
         let agent = &mut self.agent;
-        let request = Request::Run { workload: workload.clone(), probes };
-        match agent.ask(&request, timeout, files) {
-            Ok(Reply::Done { result, observed }) if result.workload.name == workload.name => Ok((*result, observed)),
+        let deadline = Instant::now() + timeout;
+        let mut batches = BatchCpu::default();
+        let mut reply = agent.ask(&Request::Run { workload: workload.clone(), probes }, timeout, files);
+        while let Ok(Reply::Batch { edge }) = reply {
+            batches.add(edge, vmm.and_then(main_thread_ns));
+            reply = agent.ask(&Request::GoOn, deadline.saturating_duration_since(Instant::now()), files);
+        }
+        match reply {
+            Ok(Reply::Done { mut result, observed }) if result.workload.name == workload.name => {
+                // The guest cannot know it.
+                result.measures.retain(|measure| measure.metric != Metric::OpenFidsStatCpu);
+                let cpu = batches.per_request().filter(|_| workload.name == WorkloadName::OpenFids);
+                result.measures.extend(cpu.map(|value| Measure { metric: Metric::OpenFidsStatCpu, value }));
+                Ok((*result, observed))
+            }
             Ok(Reply::Done { result, .. }) => {
                 Err(agent.invalid_message(format!("a result of {}", result.workload.name)))
             }

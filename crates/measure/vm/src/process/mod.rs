@@ -1,5 +1,6 @@
 //! Processes under a watchdog, what they leave, and the CPU time that they use.
 
+pub(crate) mod batch_cpu;
 pub(crate) mod child;
 pub(crate) mod cpu_accounting;
 pub(crate) mod log;

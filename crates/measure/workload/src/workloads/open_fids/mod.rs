@@ -6,10 +6,12 @@
 //! they are spread over the server's list, first to last. Their stat is forced to the server: `AT_STATX_FORCE_SYNC` does
 //! so on NFS and virtiofs; Linux' 9p ignores it, and asks the server only for a name whose attributes it knows to be
 //! stale, hence before each timed stat a `chmod` that changes nothing. The stat is then one `Tgetattr` on the fid that
-//! the name has, in every cache mode.
+//! the name has, in every cache mode. Of these chmods and stats on 9p the controller counts the CPU time of QEMU's main
+//! thread, which looks up fids: unlike the time of a stat it has no waits for a CPU.
 
 mod known;
 
+use crate::batch::notify;
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
@@ -22,7 +24,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use vmtax_model::{Latency, Metric, Places, WorkloadName};
+use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
 
 /// What a name held open takes of its kernel's memory: inode, name, open file.
 const HELD_BYTES: u64 = 2048;
@@ -30,6 +32,8 @@ const HELD_BYTES: u64 = 2048;
 const SPARE: u64 = 64;
 /// Enough for a median that decides nothing but a note.
 const LOCAL: usize = 101;
+/// A chmod and a stat, each with one look-up of the fid.
+const REQUESTS: u64 = 2;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4713;
 
@@ -75,7 +79,14 @@ impl Workload for OpenFids {
         known.learn(count, root)?;
         let own: Vec<CString> = known.own.iter().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
         let calls = Calls { clock, own: &own, stale: is_9p(root) };
+        notify(places, BatchEdge::Begin)?;
         let (stat, again) = calls.stat(samples)?;
+        if calls.stale {
+            notify(places, BatchEdge::End { requests: samples * REQUESTS })?;
+        } else {
+            let reason = "QEMU itself serves 9p alone".to_owned();
+            got.unsupported.push(Unsupported { metric: Metric::OpenFidsStatCpu, reason });
+        }
         let open_close = calls.open_close(samples)?;
         if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
             got.notes.push(
