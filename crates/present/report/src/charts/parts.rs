@@ -2,9 +2,23 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::value;
+use crate::number::{difference, value};
 use maud::{Markup, html};
 use vmtax_model::{Machine, Unit};
+
+/// A difference below this, seconds, is rounding of the accounts.
+pub const NEGLIGIBLE_S: f64 = 5e-7;
+
+/// A part of a time, as text.
+pub fn seconds(s: f64) -> String {
+    if s.abs() < NEGLIGIBLE_S {
+        "0".to_owned()
+    } else if s < 0.0 {
+        difference(Unit::Seconds, s)
+    } else {
+        value(Unit::Seconds, s)
+    }
+}
 
 /// Parts of a time, in seconds.
 pub struct Parts {
@@ -19,14 +33,13 @@ impl Chart for Parts {
         let longest = self.rows.iter().map(|(_, native, guest)| native.unwrap_or(0.0).max(*guest)).fold(0.0, f64::max);
         let axis = Axis::from_zero(longest.max(f64::MIN_POSITIVE));
         let ticks = axis.ticks(5);
-        let seconds = |s: f64| value(Unit::Seconds, s);
         html! {
             p.legend {
                 span.key.(self.machine.as_str()) { (self.machine) }
                 @if self.rows.iter().any(|row| row.1.is_some()) { span.key.native { "native" } }
             }
             div.chart {
-                div.group { span {} div { (axis.labels(&ticks, |t| if t == 0.0 { "0".to_owned() } else { seconds(t) })) } span {} }
+                div.group { span {} div { (axis.labels(&ticks, seconds)) } span {} }
                 @for (name, native, guest) in &self.rows {
                     div.row {
                         span.name { (name) }

@@ -3,7 +3,7 @@
 use super::metric_rows;
 use super::{command_layers, overhead};
 use crate::ReportError;
-use crate::charts::parts::Parts;
+use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::json as document;
 use crate::number::{counted, difference, percent, ratio, value};
@@ -289,19 +289,6 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         ..Figure::new(Parts { machine: breakdown.machine, rows })
     };
     Section::new(title, vec![Block::Figure(figure)])
-}
-
-/// A difference below this, seconds, is rounding of the accounts.
-const NEGLIGIBLE_S: f64 = 5e-7;
-
-fn seconds(s: f64) -> String {
-    if s.abs() < NEGLIGIBLE_S {
-        "0".to_owned()
-    } else if s < 0.0 {
-        difference(Unit::Seconds, s)
-    } else {
-        value(Unit::Seconds, s)
-    }
 }
 
 /// What the seconds are of.

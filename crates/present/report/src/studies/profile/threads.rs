@@ -56,15 +56,28 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
         [one] => format!("{} was", one.name),
         several => format!("The {} vCPU threads were", several.len()),
     };
+    let other = starved(states).filter(|_| !vcpus.is_empty());
+    let other = other.map_or(String::new(), |(thread, runnable)| {
+        format!("; {} was runnable without a CPU {}", thread.name, number::percent(runnable))
+    });
     let so = match () {
         () if vcpus.is_empty() => "",
-        () if runnable >= LARGE => ": the host is overcommitted, or the VM's CPU quota or affinity is too small",
+        () if runnable >= LARGE || !other.is_empty() => {
+            ": the host is overcommitted, or the VM's CPU quota or affinity is too small"
+        }
         () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
         () if halted >= 0.9 => ": the guest is mostly idle",
         () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
         () => "",
     };
-    Some(format!("{who} {} of {:.1} s{so}.", listed(&parts), states.seconds))
+    Some(format!("{who} {} of {:.1} s{other}{so}.", listed(&parts), states.seconds))
+}
+
+/// The thread beside the vCPUs that lacked a CPU for the largest part of the time, if that is large.
+fn starved(states: &StateFindings) -> Option<(&ThreadStates, f64)> {
+    let others = states.threads.iter().filter(|thread| !matches!(thread.role, Some(Role::Vcpu(_))));
+    let runnable = others.filter_map(|thread| Some((thread, thread.runnable?)));
+    runnable.filter(|(_, part)| *part >= LARGE).max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// "a, b and c".
