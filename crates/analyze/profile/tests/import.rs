@@ -54,6 +54,19 @@ impl Recorded {
 }
 
 #[test]
+#[ignore = "needs root"]
+fn root_imports_the_file_of_another_user_only_when_told_to() {
+    let recorded = Recorded::of(PROGRAM);
+    let file = recorded.file(&recorded.data);
+    std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+    let refused = import(&file, None, None, false).unwrap_err().to_string();
+    assert!(refused.contains("belongs to another user") && refused.contains("--force"), "{refused}");
+    assert_eq!(import(&file, None, None, true).unwrap().program, "tiny");
+    std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+    assert!(import(&file, None, None, false).is_ok());
+}
+
+#[test]
 fn a_recording_is_unwound_and_named() {
     let Imported { found, program, missing, pid } = Recorded::of(PROGRAM).import().unwrap();
     assert_eq!((program.as_str(), found.hz, found.trigger.as_str(), missing), ("tiny", 250, "cpu-clock:u", vec![]));

@@ -137,7 +137,8 @@ fn what_a_native_command_writes_is_discarded_unless_asked_for() {
     // An ordinary user's, in a user namespace.
     let place = Place::new();
     let user = place.vmtax_as_ordinary_user("exec --rounds 1 --machine native --dir user --shell");
-    let outcome = user.arg("echo new > new && cat new && echo $HOME > /tmp/$0 && pwd && id -u").outcome().exits(0);
+    let outcome =
+        user.arg("echo new > new && cat new && echo $HOME > /tmp/vmtax-test-$$ && pwd && id -u").outcome().exits(0);
     let id = if is_root() { 65534 } else { rustix::process::getuid().as_raw() };
     assert_eq!(outcome.stdout, format!("new\n{}\n{id}\n", place.path("").canonicalize().unwrap().display()));
     assert!(!place.path("new").exists(), "{outcome}");
