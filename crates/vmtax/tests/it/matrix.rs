@@ -67,6 +67,8 @@ impl Guest {
         let installed = place.vmtax("doctor --json --qemu").arg(name).outcome();
         let installed = installed.status.filter(|status| *status == 0).map(|_| json(&installed.stdout));
         let installed = installed.and_then(|doctor| doctor["qemu"][0]["version"].as_str().map(str::to_owned));
+        // Where there is none, another is the first.
+        let installed = installed.filter(|version| version.starts_with(&format!("{name}.")));
         let version = match installed {
             Some(version) => version,
             None => fetched("qemu", name)?.0,
