@@ -17,8 +17,17 @@ pub struct VmFacts {
     pub vmm: Vmm,
     /// Its version; null without a monitor.
     pub version: Option<String>,
+    /// Who started it; null where it was started by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed: Option<Managed>,
     /// What executes the guest's instructions; null where nothing says so.
     pub accelerator: Option<Accelerator>,
+    /// The vCPUs that it started with.
+    #[serde(default)]
+    pub vcpus: usize,
+    /// The guest's memory at its start, bytes.
+    #[serde(default)]
+    pub memory: u64,
     /// Where the roles of the vCPU threads are known from.
     pub roles_from: RoleSource,
     /// Its threads.
@@ -31,6 +40,46 @@ pub struct VmFacts {
     pub cgroup: Option<String>,
     /// What can be observed and changed from here.
     pub abilities: Vec<Ability>,
+}
+
+/// A VM that a program manages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Managed {
+    /// The program.
+    pub manager: Manager,
+    /// Its name for the VM: libvirt's UUID, Proxmox's number.
+    pub id: String,
+}
+
+/// A program that starts VMs and uses their monitors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manager {
+    /// libvirt's daemon of the system: `qemu:///system`.
+    Libvirt,
+    /// libvirt's daemon of a user: `qemu:///session`, as of GNOME Boxes.
+    LibvirtSession,
+    /// libvirt in a pod of KubeVirt.
+    KubeVirt,
+    /// Proxmox VE.
+    Proxmox,
+}
+
+impl Manager {
+    /// As it is printed.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Manager::Libvirt => "libvirt",
+            Manager::LibvirtSession => "libvirt (session)",
+            Manager::KubeVirt => "KubeVirt",
+            Manager::Proxmox => "Proxmox",
+        }
+    }
+
+    /// Whether libvirt has the VM's monitor.
+    pub fn is_libvirt(self) -> bool {
+        self != Manager::Proxmox
+    }
 }
 
 /// Where roles of threads are known from, the surest first.
@@ -104,6 +153,8 @@ pub enum AbilityName {
     GuestAgent,
     /// Ask the VMM, and change devices that it lets change.
     Monitor,
+    /// Ask QEMU's guest agent: the guest's disks and CPU times.
+    QemuGuestAgent,
     /// Set the host CPUs of its threads.
     SetAffinity,
     /// Set limits of its control group.

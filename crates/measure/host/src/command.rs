@@ -23,16 +23,26 @@ pub struct Answer {
     pub text: String,
 }
 
-/// Runs `program` and waits for its end, at most `limit`.
-///
-/// The program gets a process group of its own, which is killed when the timeout: `Ok(None)`.
+/// Runs `program` and waits for its end, at most `limit`: see [`ask_command`].
 pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Option<Answer>> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    ask_command(command, limit)
+}
+
+/// Runs a command and waits for its end, at most `limit`.
+///
+/// It gets a process group of its own, which is killed when the timeout ends: `Ok(None)`.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answer>> {
     let deadline = Instant::now() + limit;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = {
-        // Both copies of the writing end go with this block; else the pipe would never end.
-        let mut command = Command::new(program);
-        command.args(arguments).env("LC_ALL", "C").process_group(0);
+        // The command keeps both copies of the writing end: they go with this block, else the pipe would never end.
+        let mut command = command;
+        command.env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         // This thread waits for its end.
         raw::end_with_this_thread(&mut command);

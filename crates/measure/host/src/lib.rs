@@ -22,6 +22,7 @@ mod tracing;
 mod version;
 
 pub use collect::collect;
+pub use command::{Answer, ask_command};
 pub use error::HostError;
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;

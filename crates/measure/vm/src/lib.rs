@@ -39,7 +39,7 @@ pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
-pub use vm::Vm;
+pub use vm::{FindError, Vm, running};
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{DISK_DEVICE, PROBE_POINTS, qmp_sockets};
 pub use vmtax_wire::{Hello, Observed};

@@ -15,14 +15,18 @@ impl Vm {
         let vmm = self.vmm()?;
         let files = self.files().unwrap_or_default();
         let (roles_from, threads) = self.roles();
+        let (vcpus, memory) = self.process.size();
         let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
         Some(VmFacts {
             pid: self.pid(),
             name: self.process.name(),
             binary: self.binary(),
             vmm,
-            version: self.monitor().and_then(|monitor| monitor.version().ok()),
+            version: self.process.version(),
+            managed: self.process.managed(),
             accelerator,
+            vcpus,
+            memory,
             roles_from,
             threads,
             disks: self.process.disks(&files),
@@ -78,6 +82,18 @@ impl Vm {
             (
                 AbilityName::Monitor,
                 self.no_monitor().and_then(|why| lacking("QEMU's monitor", why, &self.monitor_advice())),
+            ),
+            (
+                AbilityName::QemuGuestAgent,
+                (!self.process.has_agent_channel())
+                    .then(|| {
+                        lacking(
+                            "QEMU's guest agent",
+                            "the VM has no channel for it",
+                            "add the channel org.qemu.guest_agent.0 and install qemu-guest-agent in the guest",
+                        )
+                    })
+                    .flatten(),
             ),
             (
                 AbilityName::SetAffinity,

@@ -33,8 +33,7 @@ impl Vm {
         Ok(Vm { process, has_agent: setup.machine.has_kernel() })
     }
 
-    /// One that runs already. Nothing of it is changed. Its monitor, which serves one client, stays connected until the value
-    /// is dropped.
+    /// One that runs already. Nothing of it is changed. Its monitor, which serves one client, is left after each command.
     pub fn attach(pid: i32) -> Vm {
         Vm { process: VmmProcess::attach(pid), has_agent: false }
     }
@@ -85,9 +84,7 @@ impl Vm {
     /// What executes the guest's instructions; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
         let of = |is_kvm| if is_kvm { Accelerator::Kvm } else { Accelerator::Tcg };
-        let from_monitor = self.monitor().and_then(|monitor| monitor.is_kvm().ok());
-        let from_files = || self.files().map(|files| files.iter().any(|file| file.vcpu().is_some()));
-        self.vmm().and_then(|_| from_monitor.or_else(from_files).map(of))
+        self.vmm().and_then(|_| self.process.is_kvm(self.files().as_deref()).map(of))
     }
 
     /// Its threads with their roles, by number.

@@ -1,7 +1,9 @@
 //! A virtual machine as it is observed: one of the lab, or one that runs already.
 
 mod facts;
+mod find;
 mod handle;
 pub(crate) mod open_files;
 
+pub use find::{FindError, running};
 pub use handle::Vm;

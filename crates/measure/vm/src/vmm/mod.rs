@@ -10,12 +10,12 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::Arguments;
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, start, threads};
+use qemu::{attach, binary, disks, manager, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use vmtax_model::{QemuThread, RoleSource, VmDisk, Vmm};
+use vmtax_model::{Managed, QemuThread, RoleSource, VmDisk, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// Starts a Linux guest.
@@ -73,22 +73,44 @@ impl VmmProcess {
         }
     }
 
+    /// A process of which only that is asked which the kernel shows.
+    pub fn without_monitor(pid: i32) -> VmmProcess {
+        VmmProcess { pid, vmm: recognize(pid), monitor: Err("it was not asked for".to_owned()) }
+    }
+
     /// Recognizes the VMM that a process runs.
     pub fn attach(pid: i32) -> VmmProcess {
         let monitor = attach::monitor(pid).map_err(|e| e.to_string());
         // sudo, timeout and similar programs have the command line of the QEMU that they start.
-        let monitor = monitor.and_then(|monitor| match threads::belongs_to(&monitor, pid) {
+        let monitor = monitor.and_then(|monitor| match monitor.taints() || threads::belongs_to(&monitor, pid) {
             true => Ok(monitor),
             false => Err("the QMP socket of its command line belongs to another process".to_owned()),
         });
-        let vmm = (monitor.is_ok() || binary::runs_qemu(pid)).then_some(Vmm::Qemu);
+        let vmm = if monitor.is_ok() { Some(Vmm::Qemu) } else { recognize(pid) };
         VmmProcess { pid, vmm, monitor }
+    }
+
+    /// The monitor, for what is worth no mark.
+    fn free_monitor(&self) -> Option<&Monitor> {
+        self.monitor.as_ref().ok().filter(|monitor| !monitor.taints())
+    }
+
+    /// The VMM's version, where its monitor tells.
+    pub fn version(&self) -> Option<String> {
+        self.free_monitor().and_then(|monitor| monitor.version().ok())
+    }
+
+    /// Whether KVM runs the guest, as the monitor tells, the open `files`, or the command line.
+    pub fn is_kvm(&self, files: Option<&[OpenFile]>) -> Option<bool> {
+        let from_monitor = self.free_monitor().and_then(|monitor| monitor.is_kvm().ok());
+        let from_files = || files.map(|files| files.iter().any(|file| file.vcpu().is_some()));
+        from_monitor.or_else(from_files).or_else(|| self.arguments().is_kvm())
     }
 
     /// Its threads with their roles, and the source of the roles.
     pub fn roles(&self, files: impl Fn() -> Vec<OpenFile>) -> (RoleSource, Vec<QemuThread>) {
         match self.vmm {
-            Some(Vmm::Qemu) => threads::roles(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            Some(Vmm::Qemu) => threads::roles(self.pid, self.free_monitor(), files, &self.arguments()),
             None => (RoleSource::Names, threads::without_roles(self.pid)),
         }
     }
@@ -96,18 +118,16 @@ impl VmmProcess {
     /// The guest's disks, given the files that the process has open.
     pub fn disks(&self, files: &[OpenFile]) -> Vec<VmDisk> {
         match self.vmm {
-            Some(Vmm::Qemu) => disks::disks(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            Some(Vmm::Qemu) => disks::disks(self.pid, self.free_monitor(), files, &self.arguments()),
             None => Vec::new(),
         }
     }
 
     /// The guest's name.
     pub fn name(&self) -> Option<String> {
+        let from_monitor = || self.free_monitor().and_then(|monitor| monitor.name().ok().flatten());
         match self.vmm? {
-            Vmm::Qemu => {
-                let monitor = self.monitor.as_ref().ok();
-                monitor.and_then(|monitor| monitor.name().ok().flatten()).or_else(|| self.arguments().name())
-            }
+            Vmm::Qemu => self.arguments().name().or_else(from_monitor),
         }
     }
 
@@ -119,14 +139,35 @@ impl VmmProcess {
         }
     }
 
+    /// Who started it, where that is not the user.
+    pub fn managed(&self) -> Option<Managed> {
+        self.vmm.and_then(|_| manager::of(self.pid, &self.arguments()))
+    }
+
+    /// The vCPUs and bytes of memory that the guest was started with.
+    pub fn size(&self) -> (usize, u64) {
+        let arguments = self.arguments();
+        (arguments.vcpus(), arguments.memory_bytes())
+    }
+
+    /// Whether the guest has a channel for QEMU's guest agent.
+    pub fn has_agent_channel(&self) -> bool {
+        self.arguments().has_device_with("name", "org.qemu.guest_agent.0")
+    }
+
     /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> &'static str {
-        attach::advice(&self.arguments())
+        attach::advice(self.managed().map(|managed| managed.manager))
     }
 
     fn arguments(&self) -> Arguments {
         Arguments::of(self.pid)
     }
+}
+
+/// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
+pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
+    binary::runs_qemu(pid).then_some(Vmm::Qemu)
 }
 
 /// Whether a process is in a session.

@@ -1,6 +1,10 @@
 //! A QEMU's command line, read.
 
 use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// QEMU's default for most machine types, bytes.
+const DEFAULT_MEMORY: u64 = 128 << 20;
 
 /// The arguments of a process, the first its program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +36,32 @@ impl Arguments {
     /// The guest's name: `-name NAME,…` or `-name guest=NAME,…`.
     pub fn name(&self) -> Option<String> {
         self.properties("name").last().and_then(|name| name.first("guest").map(str::to_owned))
+    }
+
+    /// The guest's UUID: `-uuid`.
+    pub fn uuid(&self) -> Option<&str> {
+        self.options().filter(|(name, _)| *name == "uuid").map(|(_, value)| value).last()
+    }
+
+    /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; 128 MiB where nothing is said.
+    pub fn memory_bytes(&self) -> u64 {
+        let given = self.properties("m").last();
+        given.and_then(|memory| size(memory.first("size")?)).unwrap_or(DEFAULT_MEMORY)
+    }
+
+    /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` where nothing is said.
+    pub fn is_kvm(&self) -> Option<bool> {
+        let accelerators = || self.properties("accel").filter_map(|accel| accel.first("accel").map(str::to_owned));
+        let of_machine = |option| self.properties(option).filter_map(|machine| machine.get("accel").map(str::to_owned));
+        let given = accelerators().chain(of_machine("machine")).chain(of_machine("M")).next();
+        let enabled = self.options().any(|(option, _)| option == "enable-kvm");
+        // "kvm:tcg": the first that works.
+        given.map_or(enabled.then_some(true), |given| (!given.contains(':')).then_some(given == "kvm"))
+    }
+
+    /// Whether a device of the guest has a property of this value.
+    pub fn has_device_with(&self, key: &str, value: &str) -> bool {
+        self.properties("device").any(|device| device.get(key) == Some(value))
     }
 
     /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`.
@@ -112,6 +142,23 @@ fn separated(argument: &str) -> Vec<String> {
     parts
 }
 
+/// A size in bytes as `-m` has it: MiB, or with a suffix.
+fn size(text: &str) -> Option<u64> {
+    let unit = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1 << (10 * place));
+    match text.char_indices().next_back()? {
+        (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(1 << 20),
+        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(unit(suffix)?),
+    }
+}
+
+/// A file that a process names, by a path that leads there from here.
+pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
+    match path.strip_prefix("/") {
+        Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
+        Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(path),
+    }
+}
+
 /// A value as a property has it: a comma would begin another, so QEMU wants it doubled.
 pub(crate) fn escaped(value: &str) -> String {
     value.replace(',', ",,")
@@ -139,6 +186,24 @@ mod tests {
         assert_eq!(of("qemu --name debug-threads=on,guest=b").name().as_deref(), Some("b"));
         assert_eq!(of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
         assert_eq!((of("qemu -smp").vcpus(), of("qemu").name()), (1, None));
+    }
+
+    #[test]
+    fn the_accelerator_has_three_forms() {
+        let of = |line| Arguments::from_line(line).is_kvm();
+        assert_eq!((of("q -accel kvm"), of("q -accel tcg,thread=multi"), of("q")), (Some(true), Some(false), None));
+        assert_eq!(
+            (of("q -machine q35,accel=kvm"), of("q -enable-kvm"), of("q -M pc,accel=kvm:tcg")),
+            (Some(true), Some(true), None)
+        );
+    }
+
+    #[test]
+    fn memory_is_in_mebibytes_without_a_suffix() {
+        let of = |line| Arguments::from_line(line).memory_bytes() >> 20;
+        assert_eq!((of("qemu -m 512"), of("qemu -m size=1048576k,slots=2,maxmem=4G"), of("qemu")), (512, 1024, 128));
+        assert_eq!((of("qemu -m 2g"), of("qemu -m 1T"), of("qemu -m nonsense")), (2048, 1 << 20, 128));
+        assert_eq!(of("qemu -m 99999999999999999E"), 128);
     }
 
     proptest! {

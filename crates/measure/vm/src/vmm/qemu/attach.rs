@@ -1,61 +1,54 @@
-//! Connects to the monitor of a QEMU that another program started: a QMP socket in its command line that has no client.
+//! Finds the monitor of a QEMU that another program started: through libvirt, or a QMP socket in its command line.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, path_of};
+use super::libvirt::Domain;
+use super::manager;
 use super::monitor::Monitor;
+use super::shared_socket::SharedSocket;
 use crate::MachineError;
-use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeMap;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
+use vmtax_model::Manager;
 
-/// A QMP socket that has a client accepts the connection but sends no greeting.
+/// A QMP socket that has a client accepts the connection but sends no greeting. Also how long a command may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The monitor of a process.
+/// The monitor of a process: libvirt's connection where libvirt started it, else the first QMP socket of its command line
+/// that answers.
 ///
 /// # Errors
-/// [`MachineError::Monitor`] where its command line names none that answers.
+/// [`MachineError::Monitor`] where there is none.
 pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
+    let arguments = Arguments::of(pid);
+    if let Some(managed) = manager::of(pid, &arguments).filter(|managed| managed.manager.is_libvirt()) {
+        let domain = Domain::of(pid, &managed)?;
+        domain.check(pid, ATTACH_TIMEOUT)?;
+        return Ok(Monitor::of_domain(domain, ATTACH_TIMEOUT));
+    }
     let mut why = "its command line has no QMP socket".to_owned();
-    for path in sockets(&Arguments::of(pid)) {
-        let connected = UnixStream::connect(path_of(pid, &path)).map_err(|e| MachineError::Monitor(e.to_string()));
-        let connected = connected.and_then(|stream| match listener(&stream) {
-            Some(of) if of == pid => Ok(stream),
-            of => {
-                let of =
-                    of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
-                Err(MachineError::Monitor(format!("it is the socket of {of}, not of {pid}")))
-            }
-        });
-        match connected.and_then(|stream| Monitor::connect(stream, ATTACH_TIMEOUT, ATTACH_TIMEOUT)) {
-            Ok(monitor) => return Ok(monitor),
+    for path in sockets(&arguments) {
+        let socket = SharedSocket { path: path_of(pid, &path), pid };
+        match socket.connect(ATTACH_TIMEOUT) {
+            Ok(_) => return Ok(Monitor::shared(socket, ATTACH_TIMEOUT)),
             Err(error) => why = format!("{}: {error}", path.display()),
         }
     }
     Err(MachineError::Monitor(why))
 }
 
-/// The process that listens where a stream leads; `None` where it is in a PID namespace that is not visible here.
-fn listener(stream: &UnixStream) -> Option<i32> {
-    socket_peercred(stream).ok().map(|peer| peer.pid.as_raw_nonzero().get())
-}
-
-/// A file that a process names, by a path that leads there from here.
-pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
-    match path.strip_prefix("/") {
-        Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
-        Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(path),
-    }
-}
-
-/// What to do where a process with this command line has no monitor that answers.
-pub(crate) fn advice(arguments: &Arguments) -> &'static str {
-    // libvirt passes its own end of the socket as a file: there is no path to connect to.
-    if arguments.properties("chardev").any(|c| c.first("backend") == Some("socket") && c.get("fd").is_some()) {
-        "libvirt uses its monitor: use `virsh qemu-monitor-command DOMAIN`"
-    } else {
-        "start QEMU with a QMP socket that no other program uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)"
+/// What to do where a process has no monitor that answers.
+pub(crate) fn advice(manager: Option<Manager>) -> &'static str {
+    match manager {
+        Some(Manager::Libvirt) => {
+            "install virsh (Debian: libvirt-clients) and run vmtax as root or as a member of the group libvirt"
+        }
+        Some(Manager::LibvirtSession) => {
+            "install virsh (Debian: libvirt-clients) and run vmtax as the VM's user or as root"
+        }
+        Some(Manager::KubeVirt) => "install virsh (Debian: libvirt-clients) on the node and run vmtax as root",
+        Some(Manager::Proxmox) => "run vmtax as root",
+        None => "start QEMU with a QMP socket that no other program uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)",
     }
 }
 
@@ -80,6 +73,7 @@ fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vmm::qemu::shared_socket;
     use proptest::prelude::*;
 
     fn of(line: &str) -> Vec<String> {
@@ -108,7 +102,8 @@ mod tests {
         let path = folder.path().join("socket");
         let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let own = std::process::id() as i32;
-        assert_eq!(listener(&UnixStream::connect(&path).unwrap()), Some(own));
+        let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert_eq!(shared_socket::listener(&stream), Some(own));
         // The command line of another process names the socket of this one.
         let line = format!("sleep 30 -qmp unix:{}", path.display());
         let mut other =
@@ -123,14 +118,6 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         assert!(why.contains(&format!("the socket of process {own}")), "{why}");
-    }
-
-    #[test]
-    fn the_user_of_the_monitor_is_named() {
-        let of = |line: &str| advice(&Arguments::from_line(line));
-        let libvirt = "qemu -chardev socket,id=charmonitor,fd=36,server=on -mon chardev=charmonitor,mode=control";
-        assert!(of(libvirt).contains("virsh qemu-monitor-command") && !of(libvirt).contains("-qmp"));
-        assert!(of("qemu -m 1G").contains("-qmp unix:"));
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! The program that a process runs, and whether it is QEMU, whatever its file name.
 
-use super::arguments::Arguments;
-use super::attach::path_of;
+use super::arguments::{Arguments, path_of};
 use std::fs;
 use std::path::{Path, PathBuf};
 

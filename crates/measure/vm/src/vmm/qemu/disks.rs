@@ -1,7 +1,6 @@
 //! The disks of a running QEMU: from its monitor, else from the files that it has open and its command line.
 
-use super::arguments::Arguments;
-use super::attach::path_of;
+use super::arguments::{Arguments, path_of};
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;

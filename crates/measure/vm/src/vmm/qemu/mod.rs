@@ -5,14 +5,18 @@ pub(crate) mod arguments;
 pub(crate) mod attach;
 pub(crate) mod binary;
 mod command_line;
+mod conversation;
 pub(crate) mod disk_arguments;
 pub(crate) mod disks;
 mod dummy_devices;
 mod introspect;
+mod libvirt;
 pub(crate) mod logs;
+pub(crate) mod manager;
 pub(crate) mod monitor;
 mod probe_points;
 mod rights;
+mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
 

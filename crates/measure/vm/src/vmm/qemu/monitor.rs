@@ -1,51 +1,57 @@
-//! QEMU's monitor: the few commands that are needed, as lines of JSON. A typed schema would refuse the answers of other
-//! QEMU versions.
-//!
-//! A QMP socket serves one client, but measuring and profiling a guest both use it: all copies of a monitor share one
-//! connection, one command at a time.
+//! QEMU's monitor: the few commands that are needed, as JSON. A typed schema would refuse the answers of other QEMU versions.
 
+use super::conversation::Conversation;
+use super::libvirt::Domain;
+use super::shared_socket::SharedSocket;
 use crate::MachineError;
 use serde_json::{Value, json};
-use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How long a QEMU of the lab may take over a monitor command, and a machine over its end.
 pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// No answer to our commands comes near this, bytes.
-const MAX_LINE: usize = 1 << 20;
-
 /// A running QEMU's monitor. Copies share the connection.
 #[derive(Debug, Clone)]
 pub struct Monitor {
-    conversation: Arc<Mutex<Conversation>>,
+    way: Arc<Way>,
     /// How long an answer may take.
     timeout: Duration,
 }
 
+/// How a monitor is reached.
 #[derive(Debug)]
-struct Conversation {
-    stream: UnixStream,
-    unread: Vec<u8>,
-    /// The last command's.
-    number: u64,
+enum Way {
+    /// A connection that stays: of a QEMU that vmtax started, which has no other client. Measuring and profiling both use it,
+    /// one command at a time.
+    Held(Mutex<Conversation>),
+    /// A socket that serves one client at a time, and not only vmtax: connected for each command.
+    Shared(SharedSocket),
+    /// libvirt, which keeps the connection to itself.
+    Libvirt(Domain),
 }
 
 impl Monitor {
     /// Reads the greeting within `greeting`, and leaves negotiation mode. Each response may take `timeout`.
     pub(crate) fn connect(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Monitor, MachineError> {
-        // A command is small: it waits only where none is read any more.
-        stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
-        let greeted = conversation.line(Instant::now() + greeting)?;
-        if greeted.get("QMP").is_none() {
-            return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
-        }
-        let monitor = Monitor { conversation: Arc::new(Mutex::new(conversation)), timeout };
-        monitor.execute("qmp_capabilities")?;
-        Ok(monitor)
+        let conversation = Conversation::begin(stream, greeting, timeout)?;
+        Ok(Monitor { way: Arc::new(Way::Held(Mutex::new(conversation))), timeout })
+    }
+
+    /// One whose socket others use, too.
+    pub(crate) fn shared(socket: SharedSocket, timeout: Duration) -> Monitor {
+        Monitor { way: Arc::new(Way::Shared(socket)), timeout }
+    }
+
+    /// That of a libvirt domain.
+    pub(crate) fn of_domain(domain: Domain, timeout: Duration) -> Monitor {
+        Monitor { way: Arc::new(Way::Libvirt(domain)), timeout }
+    }
+
+    /// Whether asking leaves a mark: libvirt taints a domain whose monitor is used.
+    pub(crate) fn taints(&self) -> bool {
+        matches!(*self.way, Way::Libvirt(_))
     }
 
     /// Executes a command and returns its result; events are skipped.
@@ -55,53 +61,14 @@ impl Monitor {
 
     /// The same, with arguments.
     pub(crate) fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
-        self.lock().execute(command, arguments, Instant::now() + self.timeout)
-    }
-
-    /// A thread that panicked left at most one response unread, which its id distinguishes.
-    fn lock(&self) -> MutexGuard<'_, Conversation> {
-        self.conversation.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Conversation {
-    fn execute(&mut self, command: &str, arguments: &Value, deadline: Instant) -> Result<Value, MachineError> {
-        self.number += 1;
-        let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
-        self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
-        loop {
-            let mut answer = self.line(deadline)?;
-            // A late response to a command that timed out.
-            if answer.get("id").is_some_and(|id| *id != self.number) {
-                continue;
+        match &*self.way {
+            Way::Held(conversation) => {
+                // A thread that panicked left at most one response unread, which its id distinguishes.
+                let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
+                conversation.execute(command, arguments, self.timeout)
             }
-            if let Some(returned) = answer.get_mut("return") {
-                return Ok(returned.take());
-            }
-            if let Some(error) = answer.get("error") {
-                return Err(MachineError::Monitor(format!("{command}: {error}")));
-            }
-        }
-    }
-
-    fn line(&mut self, deadline: Instant) -> Result<Value, MachineError> {
-        let mut buffer = [0; 4096];
-        loop {
-            if let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.unread.len() > MAX_LINE {
-                return Err(MachineError::Monitor("no response within the timeout".to_owned()));
-            }
-            let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
-            match read {
-                Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
-                Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(e) => return Err(MachineError::Monitor(e.to_string())),
-            }
+            Way::Shared(socket) => socket.connect(self.timeout)?.execute(command, arguments, self.timeout),
+            Way::Libvirt(domain) => domain.execute(command, arguments, self.timeout),
         }
     }
 }
@@ -109,6 +76,7 @@ impl Conversation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn monitor_that_reads(lines: &str) -> Result<Value, MachineError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

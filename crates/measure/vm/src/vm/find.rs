@@ -1,0 +1,160 @@
+//! The VMs that run on this host, and one of them by what people call it.
+
+use super::handle::Vm;
+use crate::vmm;
+use procfs::process::all_processes;
+use rustix::net::sockopt::socket_peercred;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use vmtax_model::Managed;
+
+/// Why a name stands for no VM.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// Nothing runs here that is a VM.
+    #[error("no VM runs on this host, or none that this user can see: start one, or run vmtax as root")]
+    NoVms,
+    /// Others run, but none of that name.
+    #[error("no VM is \"{name}\"; those that run: {known}. `vmtax vms` lists them")]
+    Unknown {
+        /// As it was given.
+        name: String,
+        /// The VMs there are.
+        known: String,
+    },
+    /// It stands for more than one.
+    #[error("\"{name}\" stands for several VMs: {found}. Name one by its PID")]
+    Ambiguous {
+        /// As it was given.
+        name: String,
+        /// Those VMs.
+        found: String,
+    },
+    /// The process listens on no QMP socket, or is no VM.
+    #[error("{socket} is no socket of a running VM: {why}. `vmtax vms` lists the VMs")]
+    NoSocket {
+        /// Its path.
+        socket: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The processes of this host that run a guest, by PID; those of other users and of containers too.
+pub fn running() -> Vec<i32> {
+    let all = all_processes().into_iter().flatten().flatten().map(|process| process.pid);
+    let mut pids: Vec<i32> = all.filter(|pid| vmm::recognize(*pid).is_some()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+impl Vm {
+    /// A running VM by a name: its PID, the path of its QMP socket, its libvirt domain or UUID, its Proxmox ID, its QEMU name, or
+    /// a part of the name that no other VM has.
+    ///
+    /// # Errors
+    /// [`FindError`] where it stands for none, or for several.
+    pub fn find(name: &str) -> Result<Vm, FindError> {
+        if name.contains('/') {
+            return by_socket(name).map(Vm::attach);
+        }
+        let all: Vec<Known> = running().into_iter().map(Known::of).collect();
+        choose(name, &all).map(Vm::attach)
+    }
+}
+
+/// What people may call a VM.
+#[derive(Debug, Clone)]
+struct Known {
+    pid: i32,
+    name: Option<String>,
+    managed: Option<Managed>,
+}
+
+impl Known {
+    fn of(pid: i32) -> Known {
+        let process = vmm::VmmProcess::without_monitor(pid);
+        Known { pid, name: process.name(), managed: process.managed() }
+    }
+
+    fn text(&self) -> String {
+        let manager = self.managed.as_ref().map_or(String::new(), |managed| format!(", {}", managed.manager.as_str()));
+        format!("{} (PID {}{manager})", self.name.as_deref().unwrap_or("unnamed"), self.pid)
+    }
+}
+
+/// The surest meaning that any VM has: PID, then the manager's ID, the whole name, a part of it.
+fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
+    let texts = |known: &[&Known]| known.iter().map(|known| known.text()).collect::<Vec<_>>().join("; ");
+    if all.is_empty() {
+        return Err(FindError::NoVms);
+    }
+    let is_pid = |known: &Known| name.parse() == Ok(known.pid);
+    let is_id = |known: &Known| known.managed.as_ref().is_some_and(|managed| managed.id == name);
+    let is_name = |known: &Known| known.name.as_deref() == Some(name);
+    let has_part = |known: &Known| !name.is_empty() && known.name.as_ref().is_some_and(|known| known.contains(name));
+    let meanings: [&dyn Fn(&Known) -> bool; 4] = [&is_pid, &is_id, &is_name, &has_part];
+    for meaning in meanings {
+        match all.iter().filter(|known| meaning(known)).collect::<Vec<_>>()[..] {
+            [] => {}
+            [one] => return Ok(one.pid),
+            ref several => return Err(FindError::Ambiguous { name: name.to_owned(), found: texts(several) }),
+        }
+    }
+    Err(FindError::Unknown { name: name.to_owned(), known: texts(&all.iter().collect::<Vec<_>>()) })
+}
+
+/// The VM that listens on a socket.
+fn by_socket(path: &str) -> Result<i32, FindError> {
+    let error = |why: &str| FindError::NoSocket { socket: path.to_owned(), why: why.to_owned() };
+    let data = Path::new(path).metadata().map_err(|e| error(&e.to_string()))?;
+    if !data.file_type().is_socket() {
+        return Err(error("it is a file of another kind"));
+    }
+    let stream = UnixStream::connect(path).map_err(|e| error(&e.to_string()))?;
+    let pid = socket_peercred(&stream).map_err(|e| error(&e.to_string()))?.pid.as_raw_nonzero().get();
+    vmm::recognize(pid).map(|_| pid).ok_or_else(|| error(&format!("process {pid} listens there, which is no VMM")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::Manager;
+
+    fn known(pid: i32, name: &str, id: Option<(Manager, &str)>) -> Known {
+        let managed = id.map(|(manager, id)| Managed { manager, id: id.to_owned() });
+        Known { pid, name: (!name.is_empty()).then(|| name.to_owned()), managed }
+    }
+
+    #[test]
+    fn a_name_is_taken_in_its_surest_meaning() {
+        let all = [
+            known(100, "web01", Some((Manager::Libvirt, "18-6"))),
+            known(200, "web010", None),
+            known(300, "db", Some((Manager::Proxmox, "200"))),
+            known(400, "", None),
+        ];
+        let of = |name: &str| choose(name, &all);
+        assert_eq!((of("100"), of("18-6"), of("db")), (Ok(100), Ok(100), Ok(300)));
+        assert_eq!(of("200"), Ok(200), "a PID before Proxmox's number");
+        assert_eq!((of("web01"), of("010")), (Ok(100), Ok(200)), "the whole name before a part");
+        let several = of("web").unwrap_err().to_string();
+        assert!(several.contains("web01 (PID 100, libvirt)") && several.contains("web010 (PID 200)"), "{several}");
+        let unknown = of("nine").unwrap_err().to_string();
+        assert!(unknown.contains("\"nine\"") && unknown.contains("unnamed (PID 400)"), "{unknown}");
+        assert!(matches!(of(""), Err(FindError::Unknown { .. })));
+        assert_eq!(choose("100", &[]), Err(FindError::NoVms));
+    }
+
+    #[test]
+    fn a_socket_of_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let why = |path: &str| by_socket(path).unwrap_err().to_string();
+        assert!(why(path.to_str().unwrap()).contains("no VMM"));
+        assert!(why("/dev/null").contains("another kind"));
+        assert!(why("/nonexistent/qmp").contains("No such file"));
+    }
+}

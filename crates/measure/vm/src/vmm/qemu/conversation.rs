@@ -1,0 +1,81 @@
+//! A conversation with QEMU's monitor over its socket, in QMP: lines of JSON.
+
+use crate::MachineError;
+use serde_json::{Value, json};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// No answer to our commands comes near this, bytes.
+const MAX_LINE: usize = 1 << 20;
+
+/// A connection that is past its greeting.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    stream: UnixStream,
+    unread: Vec<u8>,
+    /// The last command's.
+    number: u64,
+}
+
+impl Conversation {
+    /// Reads the greeting within `greeting`, and leaves negotiation mode, whose response may take `timeout`.
+    pub fn begin(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Conversation, MachineError> {
+        // A command is small: it waits only where none is read any more.
+        stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
+        let greeted = conversation.line(Instant::now() + greeting)?;
+        if greeted.get("QMP").is_none() {
+            return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
+        }
+        conversation.execute("qmp_capabilities", &json!({}), timeout)?;
+        Ok(conversation)
+    }
+
+    /// Executes a command and returns its result; events are skipped.
+    pub fn execute(&mut self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+        let deadline = Instant::now() + timeout;
+        self.number += 1;
+        let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
+        self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
+        loop {
+            let answer = self.line(deadline)?;
+            // A late response to a command that timed out.
+            if answer.get("id").is_some_and(|id| *id != self.number) {
+                continue;
+            }
+            if let Some(result) = returned(command, answer) {
+                return result;
+            }
+        }
+    }
+
+    fn line(&mut self, deadline: Instant) -> Result<Value, MachineError> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.unread.len() > MAX_LINE {
+                return Err(MachineError::Monitor("no response within the timeout".to_owned()));
+            }
+            let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
+            match read {
+                Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
+                Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(e) => return Err(MachineError::Monitor(e.to_string())),
+            }
+        }
+    }
+}
+
+/// What QEMU returned, or why it refused; `None` for an event.
+pub(crate) fn returned(command: &str, mut answer: Value) -> Option<Result<Value, MachineError>> {
+    if let Some(returned) = answer.get_mut("return") {
+        return Some(Ok(returned.take()));
+    }
+    answer.get("error").map(|error| Err(MachineError::Monitor(format!("{command}: {error}"))))
+}
