@@ -31,7 +31,7 @@ const EXAMPLES: &str = "Examples:
   vmtax doctor                   what this host can do, what is missing
   vmtax run --quick              overhead of a guest, in under 3 minutes
   vmtax exec -- ./benchmark      overhead of your own command
-  vmtax profile --pid 1234       where a running QEMU spends its time
+  vmtax profile --vm web01       where a running QEMU spends its time
   vmtax report                   the newest report again
 
 `vmtax COMMAND --help` has the options of a command, with examples.
@@ -41,8 +41,9 @@ Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 in
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
+    ("Running VMs", &["vms", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
-    ("Find the cause", &["layers", "profile"]),
+    ("Find the cause", &["layers"]),
     ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
     ("Reports", &["report", "list", "export"]),
     ("Guests", &["get", "build", "agent"]),
@@ -67,6 +68,17 @@ pub enum Command {
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
+    /// List the running VMs of this host, and what can be observed of each
+    #[command(
+        after_help = "QEMU processes of all users, of libvirt, Proxmox, KubeVirt, and in containers. Nothing of a VM is changed, and \
+libvirt's domains are not tainted. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
+socket, or a unique part of a name. See docs/my-vm.md.
+
+Examples:
+  vmtax vms
+  vmtax vms --json | jq '.[] | {pid, name, managed}'"
+    )]
+    Vms(VmsArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
@@ -165,6 +177,13 @@ pub struct DoctorArgs {
     /// Check this QEMU too: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct VmsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -57,6 +57,7 @@ fn parse(args: Vec<OsString>) -> Cli {
 fn run(command: Command) -> Result<ExitCode, Fault> {
     match command {
         Command::Doctor(args) => command::doctor(&args),
+        Command::Vms(args) => command::vms(&args),
         Command::Run(args) => command::study(&args),
         Command::Layers(args) => command::study(&args),
         Command::Scale(args) => command::study(&args),

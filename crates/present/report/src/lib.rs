@@ -8,6 +8,7 @@ mod studies;
 mod sysbench;
 mod text;
 mod view;
+mod vms;
 
 pub use doctor::doctor;
 pub use engine::{
@@ -19,6 +20,7 @@ pub use studies::{
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;
+pub use vms::vms;
 pub use vmtax_model::number::counted;
 
 use vmtax_model::number;

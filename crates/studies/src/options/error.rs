@@ -2,6 +2,7 @@
 
 use std::io;
 use vmtax_model::{PlanError, UnknownMachine, UnknownWorkload};
+use vmtax_vm::FindError;
 use vmtax_workload::WorkloadError;
 
 /// No plan can be made of a study's options.
@@ -19,6 +20,9 @@ pub enum OptionsError {
     /// There is no such machine.
     #[error(transparent)]
     UnknownMachine(#[from] UnknownMachine),
+    /// No running VM has the name.
+    #[error(transparent)]
+    Vm(#[from] FindError),
     /// A file or folder that they name cannot be used.
     #[error("{what}: {source}")]
     File {

@@ -46,15 +46,15 @@ const OF_A_GUEST: [&str; 19] = [
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm if usable, else tcg]")),
-    after_help = "--pid attaches to any process, also in a container, without a restart or frame pointers; as an ordinary user, \
+    after_help = "--vm and --pid attach to a running process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
 With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; then Ctrl-C \
 ends with status 130.
-The options of Measurement, Guest and Workload are for a workload; --pid refuses them. The recording holds flame graphs (SVG). See docs/profile.md.
+The options of Measurement, Guest and Workload are for a workload; --vm and --pid refuse them. The recording holds flame graphs (SVG). See docs/profile.md.
 
 Examples:
-  vmtax profile --pid $(pgrep -n qemu-system)
+  vmtax profile --vm web01
   vmtax profile --pid 1234 --duration 30s --hz 999
   vmtax profile --pid 1234 --symbols build/qemu-system-x86_64
   vmtax profile seqread count=2000
@@ -66,6 +66,9 @@ pub struct ProfileOptions {
     /// A workload with its options, or a plan (.toml), run once in a guest of its own
     #[arg(value_name = "WORKLOAD|PLAN")]
     workload: Vec<String>,
+    /// Running VM to profile: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
+    #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST, conflicts_with_all = ["pid"])]
+    vm: Option<String>,
     /// Process to profile: a QEMU, or any other
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
     pid: Option<i32>,
@@ -119,7 +122,8 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if let Some(pid) = self.pid {
+        let of_vm = self.vm.as_deref().map(|name| Vm::find(name).map(|vm| vm.pid())).transpose()?;
+        if let Some(pid) = self.pid.or(of_vm) {
             let limit = self.stop_threads.map(|seconds| milliseconds(seconds).max(1));
             let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)), limit);
             let name = format!("{}-{pid}", Vm::program_of(pid));
@@ -127,7 +131,7 @@ impl StudyOptions for ProfileOptions {
         }
         if self.workload.is_empty() {
             return OptionsError::usage(
-                "no process to profile: name it with --pid (`pgrep -a qemu-system` lists QEMUs with their numbers), or a \
+                "no process to profile: name it with --vm (`vmtax vms` lists the VMs) or --pid, or a \
                  workload to run in a guest, as in `vmtax profile -- seqread`",
             );
         }

@@ -19,6 +19,7 @@ mod report;
 mod reproduce;
 mod streams;
 mod study;
+mod vms;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};
 pub use build::build;
@@ -35,6 +36,7 @@ pub use progress::Verbosity;
 pub use report::report;
 pub use reproduce::reproduce;
 pub use study::study;
+pub use vms::vms;
 
 use crate::fault::Fault;
 use std::io::{IsTerminal, Write};

@@ -26,6 +26,7 @@ mod layers;
 mod layers_faults;
 mod layers_rights;
 mod matrix;
+mod my_vm;
 mod planted;
 mod profile;
 mod profile_exits;

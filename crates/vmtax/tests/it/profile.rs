@@ -221,7 +221,7 @@ fn a_deleted_program_is_read_by_root_and_named_to_others() {
 #[test]
 fn what_cannot_be_profiled_is_named_with_the_next_step() {
     let place = Place::new();
-    place.vmtax("profile").fails(&["--pid", "pgrep -a qemu-system"]);
+    place.vmtax("profile").fails(&["--pid", "vmtax vms"]);
     place.vmtax("profile --duration 0 --pid 1").fails(&["--duration"]);
     let outcome = place.vmtax("profile --machine native -- cpu").fails(&["native is no guest", "tcg", "--machine"]);
     assert!(!outcome.stderr.contains("--machines"), "{outcome}");

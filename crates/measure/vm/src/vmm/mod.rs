@@ -80,7 +80,10 @@ impl VmmProcess {
 
     /// Recognizes the VMM that a process runs.
     pub fn attach(pid: i32) -> VmmProcess {
-        let monitor = attach::monitor(pid).map_err(|e| e.to_string());
+        let monitor = attach::monitor(pid).map_err(|error| match error {
+            MachineError::Monitor(why) => why,
+            other => other.to_string(),
+        });
         // sudo, timeout and similar programs have the command line of the QEMU that they start.
         let monitor = monitor.and_then(|monitor| match monitor.taints() || threads::belongs_to(&monitor, pid) {
             true => Ok(monitor),

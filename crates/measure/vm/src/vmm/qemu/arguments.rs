@@ -59,6 +59,20 @@ impl Arguments {
         given.map_or(enabled.then_some(true), |given| (!given.contains(':')).then_some(given == "kvm"))
     }
 
+    /// The images that it names: `-drive file=…`, `-blockdev` of a file or a host device, `-hda` to `-hdd`.
+    pub fn images(&self) -> Vec<PathBuf> {
+        let image = |(option, value): (&str, &str)| match option {
+            "drive" => Properties::parse(value).get("file").map(PathBuf::from),
+            "blockdev" => {
+                let node = Properties::parse(value);
+                node.get("filename").or_else(|| node.get("file.filename")).map(PathBuf::from)
+            }
+            "hda" | "hdb" | "hdc" | "hdd" => Some(PathBuf::from(value)),
+            _ => None,
+        };
+        self.options().filter_map(image).collect()
+    }
+
     /// Whether a device of the guest has a property of this value.
     pub fn has_device_with(&self, key: &str, value: &str) -> bool {
         self.properties("device").any(|device| device.get(key) == Some(value))
@@ -186,6 +200,13 @@ mod tests {
         assert_eq!(of("qemu --name debug-threads=on,guest=b").name().as_deref(), Some("b"));
         assert_eq!(of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
         assert_eq!((of("qemu -smp").vcpus(), of("qemu").name()), (1, None));
+    }
+
+    #[test]
+    fn images_have_three_forms() {
+        let line = r#"q -drive if=none,file=/a -hdb /b -blockdev {"driver":"file","filename":"/c"} -blockdev driver=raw,file=n"#;
+        let images = Arguments::from_line(line).images();
+        assert_eq!(images, ["/a", "/b", "/c"].map(PathBuf::from));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
         Some((monitor, devices)) => {
             devices.as_array().into_iter().flatten().filter_map(|d| disk_of_device(monitor, d)).collect()
         }
+        // Another user's, of which the open files are not shown.
+        None if files.is_empty() => arguments.images().into_iter().map(named_disk).collect(),
         None => files.iter().filter(|file| file.is_disk()).map(open_disk).collect(),
     };
     // A file may be open several times.
@@ -62,12 +64,17 @@ fn host_file(name: &str) -> PathBuf {
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {
+    VmDisk { direct: Some(file.is_direct()), read_only: file.is_read_only(), ..named_disk(file.name.clone()) }
+}
+
+/// One of which only the file is known.
+fn named_disk(file: PathBuf) -> VmDisk {
     VmDisk {
         id: String::new(),
-        file: file.name.clone(),
+        file,
         format: None,
-        direct: Some(file.is_direct()),
-        read_only: file.is_read_only(),
+        direct: None,
+        read_only: false,
         aio: None,
         iothread: None,
         host_device: None,

@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use procfs::process::Process;
+use std::path::Path;
 use vmtax_model::{Managed, Manager};
 
 /// The manager of a process; `None` for a QEMU that was started by hand.
@@ -26,10 +27,13 @@ fn by_arguments(arguments: &Arguments, is_in_pod: impl Fn() -> bool) -> Option<M
         };
         return Some(Managed { manager, id: arguments.uuid()?.to_owned() });
     }
-    // qemu-server: `-id 100`, with a socket at /var/run/qemu-server/100.qmp.
-    let id = arguments.options().find(|(option, _)| *option == "id").map(|(_, id)| id)?;
-    let is_proxmox = arguments.all().any(|argument| argument.contains("/qemu-server/"));
-    is_proxmox.then(|| Managed { manager: Manager::Proxmox, id: id.to_owned() })
+    // Proxmox's qemu-server: /var/run/qemu-server/100.qmp.
+    let id = arguments.properties("chardev").find_map(|chardev| {
+        let socket = Path::new(chardev.get("path")?);
+        let is_proxmox = socket.parent()?.ends_with("qemu-server") && socket.extension()? == "qmp";
+        Some(socket.file_stem()?.to_str()?.to_owned()).filter(|_| is_proxmox)
+    });
+    id.map(|id| Managed { manager: Manager::Proxmox, id })
 }
 
 #[cfg(test)]

@@ -1,0 +1,189 @@
+//! VMs that others started: of libvirt, under Proxmox's socket place, by hand. They are listed, named, profiled, and as before
+//! afterwards.
+
+use crate::common::{Place, json, skipped};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use vmtax_vm::{Monitor, Vm};
+
+/// Any start here is over then, also on a busy host.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until it is so.
+fn until<T>(what: &str, holds: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = holds() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A process that ends with the value.
+struct Ends(Child);
+
+impl Ends {
+    fn start(program: &str, words: &str) -> Ends {
+        let mut command = Command::new(program);
+        command.args(words.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ends(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let id = self.0.id().to_string();
+        let _ = Command::new("kill").arg(&id).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// libvirt's daemons of the system, started where none answers, and a domain in them. Both end with the value.
+struct Domain {
+    name: String,
+    _daemons: Vec<Ends>,
+}
+
+impl Domain {
+    /// `None`, and said, where libvirt is not installed.
+    fn start(place: &Place, disk: &Path) -> Option<Domain> {
+        if !Path::new("/usr/sbin/libvirtd").exists() || !Path::new("/usr/bin/virsh").exists() {
+            skipped("libvirt is not installed");
+            return None;
+        }
+        let answers = || virsh(&["list"]).is_some();
+        let mut daemons = Vec::new();
+        if !answers() {
+            daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"].map(|daemon| Ends::start(daemon, "")).into();
+            until("libvirt answers", || answers().then_some(()));
+        }
+        let name = format!("vmtax-test-{}", std::process::id());
+        let xml = format!(
+            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>96</memory><vcpu>2</vcpu>\
+             <os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='file' device='disk'>\
+             <driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/></disk>\
+             <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
+            disk.display()
+        );
+        let domain = Domain { name, _daemons: daemons };
+        let xml = place.put("domain.xml", xml);
+        assert!(virsh(&["create", xml.to_str().unwrap()]).is_some(), "no domain of {}", xml.display());
+        Some(domain)
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        virsh(&["destroy", &self.name]);
+    }
+}
+
+/// What virsh prints; `None` where it fails.
+fn virsh(words: &[&str]) -> Option<String> {
+    let output = Command::new("virsh").args(["-q", "-c", "qemu:///system"]).args(words).output().unwrap();
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What `vmtax vms` says of a VM.
+fn listed(place: &Place, name: &str) -> Value {
+    let all = json(&place.vmtax("vms --json").succeeds().stdout);
+    let vms = all.as_array().unwrap().iter();
+    vms.filter(|vm| vm["name"] == name).next_back().unwrap_or_else(|| panic!("no {name} in {all:#}")).clone()
+}
+
+fn missing(vm: &Value, what: &str) -> Value {
+    let all = vm["abilities"].as_array().unwrap().iter();
+    all.filter(|ability| ability["what"] == what).next_back().unwrap()["missing"].clone()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
+    let place = Place::new();
+    // Its QEMU is another user's, who must reach the file.
+    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let disk = folder.path().join("disk.raw");
+    std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
+    let Some(domain) = Domain::start(&place, &disk) else { return };
+    let uuid = virsh(&["domuuid", &domain.name]).unwrap().trim().to_owned();
+
+    let vm = listed(&place, &domain.name);
+    assert_eq!(
+        (&vm["managed"]["manager"], &vm["managed"]["id"]),
+        (&Value::from("libvirt"), &Value::from(uuid.clone()))
+    );
+    assert_eq!((&vm["accelerator"], &vm["vcpus"], &vm["memory"]), (&"tcg".into(), &2.into(), &(96u64 << 20).into()));
+    assert_eq!(vm["disks"][0]["file"].as_str().map(PathBuf::from), Some(disk), "{vm:#}");
+    for what in ["monitor", "qemu-guest-agent", "sample-threads"] {
+        assert_eq!(missing(&vm, what), Value::Null, "{what}");
+    }
+    let pid = vm["pid"].as_i64().unwrap() as i32;
+    let table = place.vmtax("vms").succeeds().stdout;
+    assert!(table.contains(&domain.name) && table.contains("libvirt"), "{table}");
+    let by_part = domain.name.trim_start_matches("vmtax-");
+    for name in [&pid.to_string(), &uuid, &domain.name, by_part] {
+        assert_eq!(Vm::find(name).unwrap().pid(), pid, "{name}");
+    }
+    let words = format!("profile --json --duration 1 --output out --vm {}", domain.name);
+    assert_eq!(json(&place.vmtax(&words).succeeds().stdout)["pid"], pid);
+    // So far QEMU's monitor was not used.
+    let info = || virsh(&["dominfo", &domain.name]).unwrap();
+    assert!(!info().contains("tainted"), "{}", info());
+
+    let vm = Vm::find(&uuid).unwrap();
+    let vcpus = vm.monitor().map(Monitor::vcpus).unwrap().unwrap();
+    let expected: Vec<(u32, i32)> = vcpus.iter().copied().filter(|(_, tid)| vm.vcpus().contains(tid)).collect();
+    assert_eq!((vcpus.len(), &vcpus), (2, &expected), "the threads that it names are its own");
+    let refused = vm.monitor().unwrap().of_vcpu(9, "info registers").unwrap_err().to_string();
+    assert!(refused.contains("human-monitor-command"), "{refused}");
+
+    // An ordinary user is told what it takes.
+    let seen = json(&place.vmtax_as_ordinary_user("vms --json").succeeds().stdout);
+    let seen = seen.as_array().unwrap().iter().find(|vm| vm["pid"] == pid).unwrap();
+    assert!(missing(seen, "sample-threads")["fix"].as_str().unwrap().contains("root"), "{seen:#}");
+    assert_eq!(seen["disks"].as_array().unwrap().len(), 1, "from its command line");
+}
+
+#[test]
+fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
+    let place = Place::new();
+    let folder = place.path("qemu-server");
+    std::fs::create_dir_all(&folder).unwrap();
+    let (socket, marker) = (folder.join("714.qmp"), std::process::id());
+    let name = |number: u32| format!("by-hand-{marker}-{number}");
+    let qemu = |number: u32, more: &str| {
+        let words = format!("-nodefaults -display none -accel tcg -m 64 -name {} -S {more}", name(number));
+        Ends::start("qemu-system-x86_64", &words)
+    };
+    let monitor =
+        format!("-chardev socket,id=qmp,path={},server=on,wait=off -mon chardev=qmp,mode=control", socket.display());
+    let (first, second) = (qemu(1, &monitor), qemu(2, ""));
+    let pids = [first.0.id() as i32, second.0.id() as i32];
+    until("both run", || (vmtax_vm::running().iter().filter(|pid| pids.contains(pid)).count() == 2).then_some(()));
+    until("the monitor answers", || Vm::attach(pids[0]).monitor().map(|_| ()));
+
+    let vm = listed(&place, &name(1));
+    assert_eq!((&vm["managed"]["manager"], &vm["managed"]["id"]), (&"proxmox".into(), &"714".into()));
+    assert!(vm["version"].is_string() && missing(&vm, "monitor").is_null(), "{vm:#}");
+    assert!(missing(&listed(&place, &name(2)), "monitor")["fix"].as_str().unwrap().contains("-qmp"));
+    for name in [&pids[0].to_string(), &name(1), "714", socket.to_str().unwrap()] {
+        assert_eq!(Vm::find(name).unwrap().pid(), pids[0], "{name}");
+    }
+    let shared = format!("by-hand-{marker}");
+    place.vmtax(&format!("profile --vm {shared}")).fails(&["several VMs", &name(1), &name(2), "by its PID"]);
+    place.vmtax("profile --vm no-such-vm").fails(&["no VM is", &name(1), "vmtax vms"]);
+    place.vmtax("profile --vm a --pid 1").fails(&["--vm", "cannot be used with"]);
+    // A socket serves one client: vmtax, whose handle stays, leaves it to others.
+    let held = Vm::attach(pids[0]);
+    assert!(held.monitor().is_some());
+    let other = Vm::attach(pids[0]);
+    assert!(other.facts().unwrap().version.is_some() && held.facts().unwrap().version.is_some());
+    drop(first);
+    let gone = held.monitor().unwrap().vcpus().unwrap_err().to_string();
+    assert!(gone.contains("No such file") || gone.contains("refused"), "{gone}");
+}
