@@ -25,7 +25,7 @@ const REQUESTS: u64 = 1000;
             "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm if usable, else tcg]"
         )
     ),
-    after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --pid`. Root traces \
+    after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --vm`. Root traces \
 every layer; without root only the guest's layers are traced, and the report lists what is missing.
 seqread makes block I/O to a disk of its own, sequential reads unless rw= says otherwise. Its options: bs=4K, \
 rw=read|write|randread|randwrite, iodepth=1..32, count=1000; `vmtax agent run seqread --help-options` lists all.

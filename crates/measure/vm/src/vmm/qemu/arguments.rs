@@ -43,13 +43,13 @@ impl Arguments {
         self.options().filter(|(name, _)| *name == "uuid").map(|(_, value)| value).last()
     }
 
-    /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; 128 MiB where nothing is said.
+    /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; QEMU's default without it.
     pub fn memory_bytes(&self) -> u64 {
         let given = self.properties("m").last();
         given.and_then(|memory| size(memory.first("size")?)).unwrap_or(DEFAULT_MEMORY)
     }
 
-    /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` where nothing is said.
+    /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
     pub fn is_kvm(&self) -> Option<bool> {
         let accelerators = || self.properties("accel").filter_map(|accel| accel.first("accel").map(str::to_owned));
         let of_machine = |option| self.properties(option).filter_map(|machine| machine.get("accel").map(str::to_owned));

@@ -15,7 +15,7 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
         Some((monitor, devices)) => {
             devices.as_array().into_iter().flatten().filter_map(|d| disk_of_device(monitor, d)).collect()
         }
-        // Another user's, of which the open files are not shown.
+        // Another user's: the kernel does not list its open files.
         None if files.is_empty() => arguments.images().into_iter().map(named_disk).collect(),
         None => files.iter().filter(|file| file.is_disk()).map(open_disk).collect(),
     };
