@@ -7,8 +7,8 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, Plan,
-    SizeRange, StepCost, Study, parse_size,
+    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, NoLaw,
+    Plan, SizeRange, StepCost, Study, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -16,8 +16,8 @@ use vmtax_workload::{CheckedPlan, Preset};
 const STEPS: usize = 8;
 /// What grows by no more from the first step to the last is taken for O(1).
 const NO_GROWTH: f64 = 1.05;
-/// O(n) is claimed of exponents that lie so near 1: O(1) and O(n²) are further away.
-const NEAR: f64 = 0.5;
+/// An exponent that is no further from another growth law's does not exclude that law.
+const APART: f64 = 0.01;
 
 /// The options of `vmtax scale`.
 #[derive(Debug, Args)]
@@ -188,22 +188,36 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
     }
 }
 
-/// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and no other by half.
+/// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and exclude those of the growth
+/// laws that a measurement can distinguish from it. Of O(n) and O(n log n) it distinguishes neither.
 fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
     let sizes = || growth.steps.iter().filter(|step| step.ns.is_some()).map(|step| step.size as f64);
     let (Some(bottom), Some(top)) = (sizes().reduce(f64::min), sizes().reduce(f64::max)) else {
         return Tested::no_value(&growth.variant);
     };
     let own = claimed.exponent(bottom, top);
-    let (least, most) = (own - NEAR, own + NEAR);
+    let (slower, faster) = match claimed {
+        Law::Constant | Law::Logarithmic => (Law::Constant, Some(Law::Linear)),
+        Law::Linear | Law::Linearithmic => (Law::Logarithmic, Some(Law::Quadratic)),
+        Law::Quadratic => (Law::Linearithmic, None),
+    };
+    let least = slower.exponent(bottom, top) + APART;
+    let most = faster.map(|law| law.exponent(bottom, top) - APART);
     let figure = growth.exponent.map(|i| Estimate { median: f64::midpoint(i.low, i.high), interval: Some(i) });
+    let is_steeper = growth.exponent.is_some_and(|i| i.low > own);
     let is_allowed = growth.exponent.is_some_and(|i| i.low <= own && own <= i.high);
-    let names = format!("claimed: {}, an exponent between {least:.1} and {most:.1}", claimed.notation());
+    let others = [Some(slower), faster].into_iter().flatten().map(|law| format!(" and not that of {}", law.notation()));
+    let names = format!("claimed: the exponent of {}{}", claimed.notation(), others.collect::<String>());
     let tested =
         |verdict, why: String| Tested { measured: figure, unit: ClaimUnit::Exponent, verdict, why, times: None };
     match figure {
         Some(figure) if is_allowed => {
-            Tested { why: names, ..Tested::within(figure, ClaimUnit::Exponent, Some(least), Some(most)) }
+            Tested { why: names, ..Tested::within(figure, ClaimUnit::Exponent, Some(least), most) }
+        }
+        // A cache may be exceeded by more than the exponents allow for.
+        Some(_) if is_steeper && growth.no_law == Some(NoLaw::CostSteps) => {
+            let why = format!("{names}; one item costs more from some size on, as where a cache is exceeded");
+            Tested::inconclusive(figure, ClaimUnit::Exponent, why, None)
         }
         Some(_) => tested(ClaimVerdict::NotReproduced, names),
         None if growth.law == Some(Law::Constant) && growth.or.is_empty() => Tested {

@@ -29,12 +29,17 @@ fn trial(
 
 /// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.
 fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRows {
+    fids_that_grow(case, plan, |variant, size| size * if variant == "QEMU 5.2" { old } else { new })
+}
+
+/// The same with what all fids cost beyond the constant part.
+fn fids_that_grow(case: &PublishedResult, plan: &Plan, grown: impl Fn(&str, f64) -> f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for size in (0..plan.steps()).filter_map(|r| plan.size(r)) {
-            for (variant, slope) in [("QEMU 5.2", old), ("QEMU 7.2", new)] {
+            for variant in ["QEMU 5.2", "QEMU 7.2"] {
                 let noise = 1.0 + 0.004 * f64::from((round * 5 + size as u32 * 3) % 7);
-                let value = (500_000.0 + slope * size as f64) * noise;
+                let value = (500_000.0 + grown(variant, size as f64)) * noise;
                 let measures = [Metric::OpenFidsStat, Metric::OpenFidsStatCpu].map(|metric| Measure { metric, value });
                 trials.push(trial(plan, round, Machine::TCG, variant, Some(size), measures.to_vec()));
             }
@@ -87,6 +92,21 @@ fn the_list_of_fids_against_the_table() {
     let none = vmtax_analysis::growth(&full, &[]);
     let found = judge(&case, &host(KvmClass::Absent), 0, &none);
     assert_eq!(found.verdict, Untestable);
+}
+
+#[test]
+fn the_exponent_of_a_list_excludes_other_growth_laws_and_a_cache_refutes_nothing() {
+    let case = find("9p-fids").unwrap();
+    let quick = case.plan_here(&host(KvmClass::Absent), true);
+    let verdict = |grown: fn(f64) -> f64| {
+        let of = |variant: &str, size: f64| if variant == "QEMU 5.2" { grown(size) } else { 0.0 };
+        fids_that_grow(&case, &quick, of).1[0]
+    };
+    assert_eq!(verdict(|n| 50.0 * n), Holds);
+    assert_eq!(verdict(|n| 50.0 * n * if n > 20_000.0 { 2.0 } else { 1.0 }), Holds);
+    assert_eq!(verdict(|n| n * n / 1000.0), Not);
+    assert_eq!(verdict(|n| 200_000.0 * n.ln()), Not);
+    assert_eq!(verdict(|n| 50.0 * n * if n > 20_000.0 { 8.0 } else { 1.0 }), Open);
 }
 
 /// Whatever the medians of three rounds say: each claim that could be tested is inconclusive, and three more rounds decide.
