@@ -16,7 +16,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 const STEPS: usize = 8;
 /// What grows by no more from the first step to the last is taken for O(1).
 const NO_GROWTH: f64 = 1.05;
-/// An exponent that is no further from another growth law's does not exclude that law.
+/// An exponent that is no further from another growth law's does not exclude that growth law.
 const APART: f64 = 0.01;
 
 /// The options of `vmtax scale`.
@@ -188,8 +188,8 @@ fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
     }
 }
 
-/// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and exclude those of the growth
-/// laws that a measurement can distinguish from it. Of O(n) and O(n log n) it distinguishes neither.
+/// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and exclude those that a
+/// measurement can distinguish from it. Of O(n) and O(n log n) it distinguishes neither.
 fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
     let sizes = || growth.steps.iter().filter(|step| step.ns.is_some()).map(|step| step.size as f64);
     let (Some(bottom), Some(top)) = (sizes().reduce(f64::min), sizes().reduce(f64::max)) else {
