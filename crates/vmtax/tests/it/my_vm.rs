@@ -91,13 +91,13 @@ fn virsh(words: &[&str]) -> Option<String> {
 /// What `vmtax vms` says of a VM.
 fn listed(place: &Place, name: &str) -> Value {
     let all = json(&place.vmtax("vms --json").succeeds().stdout);
-    let vms = all.as_array().unwrap().iter();
-    vms.filter(|vm| vm["name"] == name).next_back().unwrap_or_else(|| panic!("no {name} in {all:#}")).clone()
+    let mut vms = all.as_array().unwrap().iter();
+    vms.find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("no {name} in {all:#}")).clone()
 }
 
 fn missing(vm: &Value, what: &str) -> Value {
-    let all = vm["abilities"].as_array().unwrap().iter();
-    all.filter(|ability| ability["what"] == what).next_back().unwrap()["missing"].clone()
+    let mut all = vm["abilities"].as_array().unwrap().iter();
+    all.find(|ability| ability["what"] == what).unwrap()["missing"].clone()
 }
 
 #[test]

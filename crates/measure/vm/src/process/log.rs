@@ -11,6 +11,9 @@ const CUT: &[u8] = b"\n[vmtax: this log exceeds 16 MiB; the rest was dropped]\n"
 /// What is read of a log, from its end, bytes.
 const MAX_TAIL: u64 = 64 << 10;
 const MAX_LINES: usize = 12;
+/// What is shown of a longer line, characters.
+const LINE_START: usize = 100;
+const LINE_END: usize = 200;
 const PANIC: &str = "Kernel panic";
 
 /// A log that takes no more than 16 MiB of what is written to it.
@@ -73,9 +76,7 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<String> = text
         .lines()
-        .map(|l| {
-            l.chars().filter(|c| !c.is_control() && *c != char::REPLACEMENT_CHARACTER).take(200).collect::<String>()
-        })
+        .map(|l| shortened(l.chars().filter(|c| !c.is_control() && *c != char::REPLACEMENT_CHARACTER).collect()))
         .filter(|l| !l.trim().is_empty())
         .collect();
     let from = lines.len().saturating_sub(MAX_LINES);
@@ -85,9 +86,30 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
     shown.map(|l| format!("  | {}", l.trim_end())).collect::<Vec<_>>().join("\n")
 }
 
+/// A line without its middle, where it is long: QEMU names an option first, and what is wrong with it last.
+fn shortened(line: Vec<char>) -> String {
+    match line.len().checked_sub(LINE_START + LINE_END) {
+        None | Some(0) => line.into_iter().collect(),
+        Some(more) => line[..LINE_START].iter().chain(&[' ', '…', ' ']).chain(&line[LINE_START + more..]).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_line_keeps_its_reason() {
+        let option = format!("qemu: -blockdev {{{}}}", "x".repeat(500));
+        let tail = printable_tail(format!("{option}: aio=native requires cache.direct=on\n").as_bytes());
+        assert!(
+            tail.starts_with("  | qemu: -blockdev {xx") && tail.ends_with("x}: aio=native requires cache.direct=on"),
+            "{tail}"
+        );
+        assert_eq!(tail.chars().count(), 4 + LINE_START + 3 + LINE_END);
+        let whole = "y".repeat(LINE_START + LINE_END);
+        assert_eq!(printable_tail(whole.as_bytes()), format!("  | {whole}"));
+    }
 
     #[test]
     fn a_log_without_end_is_cut_and_only_its_end_is_read() {
