@@ -3,6 +3,7 @@
 
 use crate::common::{Place, json, skipped};
 use serde_json::Value;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -183,6 +184,11 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     assert!(held.monitor().is_some());
     let other = Vm::attach(pids[0]);
     assert!(other.facts().unwrap().version.is_some() && held.facts().unwrap().version.is_some());
+    // A visitor who stays keeps others out, who are told so.
+    let visitor = UnixStream::connect(&socket).unwrap();
+    let taken = missing(&listed(&place, &name(1)), "monitor");
+    assert!(taken["why"].as_str().unwrap().contains("within the timeout"), "{taken:#}");
+    drop(visitor);
     drop(first);
     let gone = held.monitor().unwrap().vcpus().unwrap_err().to_string();
     assert!(gone.contains("No such file") || gone.contains("refused"), "{gone}");
