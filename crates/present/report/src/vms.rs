@@ -4,6 +4,9 @@ use crate::engine::{Block, Column, Report, Section, Table};
 use vmtax_model::number::{bytes, counted};
 use vmtax_model::{AbilityName, Missing, VmFacts};
 
+/// More VMs that lack the same are counted.
+const MOST_NAMED: usize = 5;
+
 /// The report: each VM, then what is missing, with its remedy.
 pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let missing = missing(vms);
@@ -23,7 +26,9 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
 }
 
 fn answer(vms: &[VmFacts]) -> String {
-    let restricted = vms.iter().filter(|vm| lacks(vm).next().is_some()).count();
+    // The guest agent is an addition: most VMs have none.
+    let is_restricted = |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
+    let restricted = vms.iter().filter(is_restricted).count();
     let observed = match restricted {
         0 => "all can be observed in full".to_owned(),
         n if n == vms.len() => "none can be observed in full".to_owned(),
@@ -97,9 +102,9 @@ fn missing(vms: &[VmFacts]) -> Vec<String> {
             }
         }
     }
-    let of = |names: Vec<String>| {
-        let all = names.len() == vms.len() && vms.len() > 1;
-        if all { counted(names.len() as u64, "VM") } else { names.join(", ") }
+    let of = |names: Vec<String>| match names.len() {
+        few if few <= MOST_NAMED => names.join(", "),
+        many => counted(many as u64, "VM"),
     };
     reasons.into_iter().map(|(reason, names)| format!("{reason} ({})", of(names))).collect()
 }
