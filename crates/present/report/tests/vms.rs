@@ -38,11 +38,11 @@ fn the_first_sentence_counts_those_that_rights_are_missing_for() {
     assert!(text(&[]).starts_with("No VM runs on this host"), "{}", text(&[]));
     // What changes a VM, what TCG has not, and what is an addition restrict nothing.
     let full = vm(7, "a", &[GuestAgent, SetCgroup, CountExits, QemuGuestAgent]);
-    let one = text(&[full.clone()]);
+    let one = text(std::slice::from_ref(&full));
     assert!(one.starts_with("1 VM runs on this host and can be observed in full."), "{one}");
     assert!(one.contains("vmtax profile --vm a") && !one.contains("VM exits") && one.contains("guest agent: not here"));
     let poor = vm(8, "b", &[Monitor]);
-    assert!(text(&[full.clone(), poor.clone()]).starts_with("2 VMs run on this host; 1 cannot"));
+    assert!(text(&[full, poor.clone()]).starts_with("2 VMs run on this host; 1 cannot"));
     assert!(text(&[poor.clone(), poor]).starts_with("2 VMs run on this host; none can"));
 }
 

@@ -3,12 +3,14 @@
 use super::{print, style};
 use crate::cli::VmsArgs;
 use crate::fault::Fault;
+use std::io;
 use std::process::ExitCode;
+use std::thread::Builder;
 use vmtax_model::VmFacts;
 use vmtax_vm::{Vm, running};
 
 pub fn vms(args: &VmsArgs) -> Result<ExitCode, Fault> {
-    let vms = facts(&running());
+    let vms = facts(&running())?;
     if args.json {
         print(&(vmtax_report::plain_json(&vms)? + "\n"))?;
     } else {
@@ -18,9 +20,14 @@ pub fn vms(args: &VmsArgs) -> Result<ExitCode, Fault> {
 }
 
 /// What is known of each; of one that ended meanwhile nothing. All at once: a monitor that does not answer takes seconds.
-fn facts(pids: &[i32]) -> Vec<VmFacts> {
+fn facts(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
     std::thread::scope(|scope| {
-        let asked: Vec<_> = pids.iter().map(|pid| scope.spawn(|| Vm::attach(*pid).facts())).collect();
-        asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+        let ask = |pid: &i32| {
+            let pid = *pid;
+            Builder::new().spawn_scoped(scope, move || Vm::attach(pid).facts())
+        };
+        let asked: Vec<_> =
+            pids.iter().map(ask).collect::<io::Result<_>>().map_err(|e| Fault::file("starting a thread", e))?;
+        Ok(asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
     })
 }
