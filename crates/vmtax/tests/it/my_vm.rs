@@ -143,6 +143,22 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     let refused = vm.monitor().unwrap().of_vcpu(9, "info registers").unwrap_err().to_string();
     assert!(refused.contains("human-monitor-command"), "{refused}");
 
+    // A process that claims to be the domain does not get its monitor.
+    let claims = format!(
+        "-nodefaults -display none -accel tcg -m 16 -S -name false -uuid {uuid} -chardev socket,id=charmonitor,path={},server=on,wait=off",
+        place.path("false").display()
+    );
+    let false_one = Ends::start("qemu-system-x86_64", &claims);
+    let false_pid = false_one.0.id() as i32;
+    until("it runs", || vmtax_vm::running().contains(&false_pid).then_some(()));
+    let why = |pid: i32| {
+        let facts = Vm::attach(pid).facts().unwrap();
+        missing(&serde_json::to_value(facts).unwrap(), "monitor")["why"].to_string()
+    };
+    assert!(why(false_pid).contains("is another process"), "{}", why(false_pid));
+    place.vmtax(&format!("profile --vm {uuid}")).fails(&["several VMs", &domain.name]);
+    drop(false_one);
+
     // An ordinary user is told what it takes.
     let seen = json(&place.vmtax_as_ordinary_user("vms --json").succeeds().stdout);
     let seen = seen.as_array().unwrap().iter().find(|vm| vm["pid"] == pid).unwrap();
