@@ -1,10 +1,11 @@
 //! What another's QEMU says of itself: its memory tree, and its command line, words apart by zeros.
 
 use vmtax_profile::exits::Devices;
-use vmtax_vm::qmp_sockets;
+use vmtax_vm::read_command_line;
 
 pub fn run(data: &[u8]) {
     let _ = Devices::of_memory_tree(&String::from_utf8_lossy(data));
     let words: Vec<String> = data.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    assert!(qmp_sockets(&words).len() < words.len());
+    let (sockets, images, ..) = read_command_line(&words);
+    assert!(sockets.len() < words.len() && images.len() < words.len() + 1);
 }

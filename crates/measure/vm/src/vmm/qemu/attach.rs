@@ -52,13 +52,8 @@ pub(crate) fn advice(manager: Option<Manager>) -> &'static str {
     }
 }
 
-/// The Unix sockets of QMP monitors that a command line names: for fuzzing.
-pub fn qmp_sockets(arguments: &[String]) -> Vec<PathBuf> {
-    sockets(&arguments.iter().cloned().collect())
-}
-
-/// `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with `-mon chardev=ID,mode=control`.
-fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
+/// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with `-mon chardev=ID,mode=control`.
+pub(super) fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
     let qmp = ["qmp", "qmp-pretty"].into_iter().flat_map(|option| arguments.properties(option));
     let mut paths: Vec<PathBuf> =
         qmp.filter_map(|qmp| Some(PathBuf::from(qmp.first("unix")?.strip_prefix("unix:")?))).collect();
@@ -123,7 +118,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_command_line_is_survived(all in proptest::collection::vec("(-qmp|-mon|-chardev|[a-z=,:]{0,20})", 0..8)) {
-            let _ = qmp_sockets(&all);
+            let _ = sockets(&all.into_iter().collect());
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn of(pid: i32, arguments: &Arguments) -> Option<Managed> {
     by_arguments(arguments, is_in_pod)
 }
 
-fn by_arguments(arguments: &Arguments, is_in_pod: impl Fn() -> bool) -> Option<Managed> {
+pub(super) fn by_arguments(arguments: &Arguments, is_in_pod: impl Fn() -> bool) -> Option<Managed> {
     let has_chardev = |id: &str| arguments.properties("chardev").any(|chardev| chardev.get("id") == Some(id));
     // libvirt's name for its end of the monitor since 0.8 (`qemuBuildMonitorCommandLine`).
     if has_chardev("charmonitor") {

@@ -20,6 +20,15 @@ mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
 
-pub use attach::qmp_sockets;
 pub use command_line::DISK_DEVICE;
 pub use probe_points::PROBE_POINTS;
+
+use std::path::PathBuf;
+use vmtax_model::Managed;
+
+/// What the command line of another's QEMU says of its VM, for fuzzing: QMP sockets, images, manager, bytes of memory.
+pub fn read_command_line(arguments: &[String]) -> (Vec<PathBuf>, Vec<PathBuf>, Option<Managed>, u64) {
+    let arguments: arguments::Arguments = arguments.iter().cloned().collect();
+    let managed = manager::by_arguments(&arguments, || arguments.is_kvm().is_some());
+    (attach::sockets(&arguments), arguments.images(), managed, arguments.memory_bytes())
+}
