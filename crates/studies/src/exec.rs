@@ -27,12 +27,12 @@ const SCRATCH_MIB: u32 = 4096;
 #[derive(Debug, Args)]
 #[command(
     help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
-Natively CMD runs on this host. What it writes to files is discarded, except with --write and --in-place.\n\n{all-args}{after-help}\n",
+The native run executes CMD on this host. What it writes to files is discarded, except with --write and\n--in-place.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     mut_arg(
         "machine",
         with_help(
-            "Where to run, comma separated: native (this host), kvm, tcg (a Linux guest) [default: native, kvm if usable, tcg]"
+            "Where to run, comma separated: native (this host), kvm, tcg (a Linux guest) [default: native and tcg, and kvm where it is usable]"
         )
     ),
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
@@ -59,13 +59,13 @@ pub struct ExecOptions {
     /// Run once on one guest with a terminal; without a command, your shell
     #[arg(short, long, conflicts_with = "json")]
     terminal: bool,
-    /// Shell command run once after each boot, not measured; servers that it starts stay
+    /// Shell command run once after each boot, not measured; servers that it starts keep running
     #[arg(long, value_name = "LINE")]
     setup: Option<String>,
-    /// Shell command run before each measured run
+    /// Shell command run before each measured run, not measured; what it writes is discarded like CMD's
     #[arg(long, value_name = "LINE")]
     prepare: Option<String>,
-    /// Shell command run after each measured run
+    /// Shell command run after each measured run, not measured; what it writes is discarded like CMD's
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
     /// How guests mount the host's files: 9p or virtiofs with options, as in `vmtax share` [default: virtiofs,cache=always as

@@ -22,13 +22,13 @@ const REQUESTS: u64 = 1000;
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm if usable, else tcg]"
+            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm (without KVM: micro-tcg) and kvm (if not usable: tcg)]"
         )
     ),
     after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --vm`. Root traces \
 every layer; without root only the guest's layers are traced, and the report lists what is missing.
-seqread makes block I/O to a disk of its own, sequential reads unless rw= says otherwise. Its options: bs=4K, \
-rw=read|write|randread|randwrite, iodepth=1..32, count=1000; `vmtax agent run seqread --help-options` lists all.
+The workload is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), iodepth=1..32 (1), \
+count=1000. `vmtax agent run seqread --help-options` lists all options.
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
@@ -39,7 +39,7 @@ Examples:
   vmtax layers --machine micro-kvm"
 )]
 pub struct LayersOptions {
-    /// Options of seqread as OPTION=VALUE, or a plan (.toml)
+    /// Options of the workload as OPTION=VALUE, or a plan (.toml)
     #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
     /// Compare disk configurations: KEY=VALUE,VALUE,...; if repeated, every combination

@@ -13,11 +13,11 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {
-    /// Workloads with their options, as in `seqread bs=64K`, or a plan (.toml) [default: the first group below]
+    /// Workloads with their options, as in `seqread bs=64K`, or a plan (.toml) [default: those that run by default, listed below]
     #[arg(value_name = "WORKLOAD|PLAN")]
     what: Vec<String>,
     /// Reduced workload sizes: under 3 minutes on 2 cores
@@ -26,7 +26,7 @@ pub struct OverheadOptions {
     /// Workload sizes of `vmtax reproduce sysbench-five`: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Duration of each time-limited trial: 500ms, 5s; `syscalls` shares it among all calls
+    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     #[command(flatten)]

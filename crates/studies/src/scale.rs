@@ -43,7 +43,7 @@ pub struct ScaleOptions {
     /// Number of sizes in FROM..TO [default: doublings where they fit, else 8]
     #[arg(long, value_name = "N", requires = "range")]
     steps: Option<usize>,
-    /// Time limit of all rounds: 90s, 10m, 2h; leaves out sizes whose six rounds do not fit
+    /// Time limit of all rounds: 90s, 10m, 2h; skips problem sizes for which six rounds take longer
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
     /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`

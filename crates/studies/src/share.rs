@@ -52,7 +52,7 @@ pub struct ShareOptions {
     /// Number of small files in the generated tree [default: 2000]
     #[arg(long, value_name = "N")]
     files: Option<u64>,
-    /// Size of the generated tree: 64M, 5G; what the small files leave is one large file [default: 64M]
+    /// Size of the generated tree: 64M, 5G; the small files, and one large file for the remainder [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
     #[command(flatten)]

@@ -70,7 +70,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List the running VMs of this host, and what can be observed of each
     #[command(
-        after_help = "QEMU processes of all users, of libvirt, Proxmox, KubeVirt, and in containers. Nothing of a VM is changed, and \
+        after_help = "Lists the QEMU processes of all users: of libvirt, Proxmox and KubeVirt, started by hand, in containers. Nothing of a VM is changed, and \
 libvirt's domains are not tainted. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
 socket, or a unique part of a name. See docs/my-vm.md.
 
@@ -144,7 +144,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// Run one workload on this system, as the guest agent does
+    /// Run one workload on this system, as vmtax does in its guests
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print shell completions

@@ -85,7 +85,7 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how = "Each overhead is the median over rounds of machine against native within the same round";
+    let how = "Each overhead is the median of the rounds' ratios, machine ÷ native within the same round";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
@@ -93,9 +93,10 @@ fn method(rows: &[OverheadRow]) -> String {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
     format!(
-        "{how}; its 95 % CI spans two order statistics of these rounds, after the sign test, and assumes nothing about the \
-         noise (coverage {:.1} % at {rounds} rounds). Of {} such intervals about 1 in 20 may miss the true median.",
+        "{how}; its 95 % CI lies between two of these ratios (sign test) and assumes nothing about the noise: {:.1} % coverage \
+         at {rounds} rounds. So {:.1} of these {} intervals are expected to miss the true median.",
         coverage * 100.0,
+        (1.0 - coverage) * intervals.len() as f64,
         intervals.len()
     )
 }

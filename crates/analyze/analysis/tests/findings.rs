@@ -64,7 +64,7 @@ fn a_planted_overhead_is_found_whichever_way_the_metric_counts() {
         assert_eq!((overhead.verdict, overhead.rounds), (Verdict::Slower, 9));
         assert_eq!((found.rounds_complete, found.rounds_planned), (9, 9));
         assert!(found.rows[0].machines[0].overhead.is_none(), "native pays no overhead");
-        assert!(found.method.contains("96.1 % at 9 rounds"), "{}", found.method);
+        assert!(found.method.contains("96.1 % coverage at 9 rounds"), "{}", found.method);
         assert_eq!(found.warnings, []);
     }
 }

@@ -36,15 +36,15 @@ impl Part {
     /// What it is on a machine, for people. TCG has no VM exits.
     pub fn label(self, machine: Machine) -> &'static str {
         match self {
-            Part::User => "user, net of steal",
-            Part::Kernel => "kernel, net of steal",
+            Part::User => "user (net of steal)",
+            Part::Kernel => "kernel (net of steal)",
             Part::OtherGuest => "other guest tasks, interrupts",
             Part::Beyond if machine.accelerator() == Some(Accelerator::Tcg) => "emulator and wake-up overhead",
             Part::Beyond => "VM-exit and wake-up overhead",
             Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
-            Part::ShareServer => "waiting for the share's server",
-            Part::Waiting => "halted: idle or waiting",
+            Part::ShareServer => "waiting for virtiofsd or NFS server",
+            Part::Waiting => "off CPU: idle or waiting",
         }
     }
 }

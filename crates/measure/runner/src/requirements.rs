@@ -168,8 +168,8 @@ fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Re
         KvmClass::EmulatesKernels if !machine.has_kernel() => return Ok(()),
         KvmClass::EmulatesKernels => {
             say(
-                "Warning: this host's KVM emulates guest kernels: one that is not made for it is slow, or fails to boot; --machine \
-                 tcg does without KVM",
+                "Warning: this host's KVM runs without VT-x or AMD-V and emulates kernel-mode instructions: a guest kernel that is \
+                 not built for it is slow or fails to boot; --machine tcg does not use KVM",
             );
             return Ok(());
         }

@@ -30,13 +30,48 @@ pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
     lines
 }
 
+/// A shell's command line that can be pasted as it stands: in one line where it fits after `first`, else below it, broken
+/// between words that a shell separates, each but the last line ending with a backslash. A longer word stays whole.
+pub fn command_lines(command: &str, width: usize, first: &str) -> String {
+    let command = plain(command);
+    if columns(first) + columns(&command) <= width {
+        return format!("{first}{command}\n");
+    }
+    let indent = if first.trim().is_empty() { first } else { "  " };
+    let mut lines = vec![indent.to_owned()];
+    for word in shell_words(&command) {
+        let last = lines.last_mut().filter(|line| columns(line) + columns(word) + " \\".len() < width);
+        match last {
+            Some(line) if line.trim().is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(format!("{indent}  {word}")),
+        }
+    }
+    let lines: Vec<String> = lines.into_iter().filter(|line| !line.trim().is_empty()).collect();
+    let head = if first.trim().is_empty() { String::new() } else { format!("{}\n", first.trim_end()) };
+    format!("{head}{}\n", lines.join(" \\\n"))
+}
+
+/// The words of a command line, with their quotes.
+fn shell_words(command: &str) -> Vec<&str> {
+    let mut quote = None;
+    let words = command.split(move |c: char| {
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            _ => {}
+        }
+        quote.is_none() && c == ' '
+    });
+    words.filter(|word| !word.is_empty()).collect()
+}
+
 /// `text` in lines of at most `width` columns for a table's cell: broken between words only.
 pub fn cell(text: &str, width: usize) -> String {
     textwrap::fill(&plain(text), Options::new(width).word_splitter(WordSplitter::NoHyphenation))
 }
 
-/// A titled list, each item after `bullet`; nothing where there is no item. An item's further lines are to be copied: each
-/// stays one, however long.
+/// A titled list, each item after `bullet`; nothing where there is no item. An item's further lines are to be copied.
 pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, width: usize) {
     if items.is_empty() {
         return;
@@ -45,9 +80,7 @@ pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, wi
     for item in items {
         let mut lines = item.split('\n');
         out.push_str(&wrapped(lines.next().unwrap_or_default(), width, bullet, "  "));
-        for line in lines {
-            out.push_str(&format!("    {}\n", plain(line)));
-        }
+        lines.for_each(|line| out.push_str(&command_lines(line, width, "    ")));
     }
 }
 
@@ -106,6 +139,20 @@ mod tests {
         let text = plain(hostile);
         assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'), "{text:?}");
         assert!(text.contains("[31mb") && text.contains("d e"), "{text:?}");
+    }
+
+    #[test]
+    fn a_long_command_is_broken_where_a_shell_joins_it_again() {
+        let command = "vmtax exec --memory 2G --kernel ./vmlinux --qemu-arg '-device edu' -- sh -c 'sleep 0.5; echo a b'";
+        assert_eq!(command_lines("vmtax vms", 80, "Next: "), "Next: vmtax vms\n");
+        for width in [40, 60, 80] {
+            let text = command_lines(command, width, "Next: ");
+            assert!(text.starts_with("Next:\n  vmtax exec") && text.lines().all(|l| columns(l) <= width), "{text}");
+            let joined = text.trim_start_matches("Next:").replace("\\\n", "");
+            assert_eq!(joined.split_whitespace().collect::<Vec<_>>().join(" "), command);
+        }
+        let long = format!("vmtax report {}", "x".repeat(60));
+        assert_eq!(command_lines(&long, 40, "    "), format!("    vmtax report \\\n      {}\n", "x".repeat(60)));
     }
 
     #[test]

@@ -33,7 +33,15 @@ const DEFAULT: [WorkloadName; 4] =
             "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm if usable, else tcg]"
         )
     ),
-    mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
+    mut_arg("rounds", with_help("Rounds at most; it stops earlier when every metric is decided [default: 40]")),
+    mut_arg("cpus", with_help("vCPUs [default: 1]")),
+    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg(
+        "pinning",
+        with_help(
+            "Host CPUs of the guests' threads: split (each vCPU on one of its own, QEMU's other threads on the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
+        )
+    ),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
@@ -55,11 +63,11 @@ pub struct CompareOptions {
     /// [default: cpu memory syscalls seqread]; or folders of recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,
-    /// A variant with this QEMU; repeat for each. One alone beside two other variants is the QEMU of all
+    /// A variant with this QEMU; repeat for each. Given once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each. One
-    /// alone beside two other variants is the kernel of all
+    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each. Given
+    /// once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// Setting of all variants: KEY=VALUE; may be repeated
@@ -74,7 +82,7 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; of exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// Duration of each time-limited trial: 500ms, 5s; `syscalls` shares it among all calls
+    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// Trace seqread's requests too, to tell which layers differ
@@ -87,7 +95,7 @@ pub struct CompareOptions {
     /// status 1 if a metric is worse by more than its threshold
     #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,
-    /// Thresholds of each metric, with the confidence (TOML) [default: 5 % at 95 %]
+    /// Thresholds of each metric, and the confidence level (TOML) [default: 5 % worse, at 95 % confidence]
     #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
     thresholds: Option<PathBuf>,
     /// Write the check's result as JUnit XML

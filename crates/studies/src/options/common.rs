@@ -42,19 +42,19 @@ pub struct CommonOptions {
 #[command(next_help_heading = "Measurement")]
 pub struct MeasurementOptions {
     /// Where to measure, comma separated: native (this host), kvm, tcg (a Linux guest), micro-kvm, micro-tcg (a small test
-    /// guest without an operating system) [default: native, kvm if usable, tcg]
+    /// guest without an operating system) [default: native and tcg, and kvm where it is usable]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: 6]
+    /// Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Timeout of a trial: 90s, 10m, 2h [default: 10m]
+    /// Timeout of a workload on one machine in one round: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub timeout: Option<u32>,
     /// Timeout of a guest's boot [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub boot_timeout: Option<u32>,
-    /// Seed of the random order of trials [default: 0]
+    /// Seed of the random order [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -97,13 +97,13 @@ pub struct GuestSettings {
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_args: Vec<String>,
     /// Host CPUs of the guest's threads: split (each vCPU on one of its own, QEMU's other threads on the rest), one-cpu
-    /// (all of QEMU on one), none (the host's scheduler) [default: none; of comparisons: split]
+    /// (all of QEMU on one), none (the host's scheduler) [default: none]
     #[arg(long, value_name = "HOW", value_parser = pinning)]
     pub pinning: Option<Pinning>,
-    /// vCPUs, and CPUs of native trials [default: 1]
+    /// vCPUs, and CPUs of native runs [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
-    /// Memory, and memory limit of native trials: 512M, 2G; a plain number is MiB [default: 1G]
+    /// Memory, and memory limit of native runs: 512M, 2G; a plain number is MiB [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     pub memory: Option<u32>,
 }

@@ -51,7 +51,7 @@ to your own processes. As root, VM exits of a KVM guest are counted by reason, d
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
 With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; then Ctrl-C \
 ends with status 130.
-The options of Measurement, Guest and Workload are for a workload; --vm and --pid refuse them. The recording holds flame graphs (SVG). See docs/profile.md.
+The options of Measurement, Guest and Workload apply to a workload, not to --vm and --pid. The recording holds flame graphs (SVG). See docs/profile.md.
 
 Examples:
   vmtax profile --vm web01
@@ -63,7 +63,7 @@ Examples:
   vmtax profile import perf.data"
 )]
 pub struct ProfileOptions {
-    /// A workload with its options, or a plan (.toml), run once in a guest of its own
+    /// A workload with its options, or a plan (a TOML file, as `vmtax run --dry-run` prints it), run once in a new guest
     #[arg(value_name = "WORKLOAD|PLAN")]
     workload: Vec<String>,
     /// Running VM to profile: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
@@ -81,8 +81,8 @@ pub struct ProfileOptions {
     /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
-    /// Stop each thread for its wall-clock samples, which then have the stacks of running threads and the vCPUs' registers
-    /// (by QMP); gives up when a stop takes longer than TIME (5ms). Always on for a workload's guest
+    /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. Stops no
+    /// more after one stop took longer than TIME [default: 5ms]. Always on for a workload's guest
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
@@ -94,7 +94,7 @@ pub struct ProfileOptions {
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Samples per second in the guest, by its own kernel; 0 for none
+    /// Samples per second in the guest, by perf events there; 0 for none
     #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
     /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process

@@ -21,7 +21,7 @@ use vmtax_workload::CheckedPlan;
     ),
     mut_arg(
         "rounds",
-        with_help("Rounds, each with every trial once; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
+        with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
     ),
     mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
@@ -40,7 +40,7 @@ pub struct ReproduceOptions {
     /// Smaller problem size where available; claims that need the full size are not tested
     #[arg(long)]
     quick: bool,
-    /// Time limit of all rounds: 90s, 10m, 2h; leaves out sizes whose six rounds do not fit [default: the plan's]
+    /// Time limit of all rounds: 90s, 10m, 2h; skips problem sizes for which six rounds take longer [default: the plan's]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
     /// Use the original program, which must be installed (sysbench-five)

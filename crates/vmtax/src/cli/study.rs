@@ -33,7 +33,7 @@ pub struct RecordArgs {
     /// Print the plan as TOML, do not run it
     #[arg(long)]
     pub dry_run: bool,
-    /// Print a line for each trial to standard error
+    /// Print a line for each run of a workload to standard error
     #[arg(short, long)]
     pub verbose: bool,
     /// Print no progress to standard error, only warnings and errors

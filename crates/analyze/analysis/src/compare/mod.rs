@@ -161,7 +161,7 @@ fn method(against: &[Against], min_effect: f64) -> String {
         )
     });
     format!(
-        "Each ratio is the paired median: the median over rounds of the variant's cost over the baseline's within the same \
+        "Each ratio is the paired median: the median over rounds of the variant's cost divided by the baseline's within the same \
          round; each round boots fresh guests in random order.{held} The probability of any false difference, over all {} comparison{} \
          and all interim analyses, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",

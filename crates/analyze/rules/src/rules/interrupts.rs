@@ -51,7 +51,7 @@ pub(super) const EOI: Rule = Rule {
             place: SettingPlace::QemuArgument,
             setting: "cpu-model",
             value: "host,,+x2apic",
-            action: "Or by an MSR, which is cheaper than memory",
+            action: "Or enable x2APIC, where an EOI is an MSR write instead of MMIO",
             line: "-cpu host,+x2apic",
             cost: Some(ChangeCost::VmRestart),
             read_back: "x2apic in /proc/cpuinfo in the guest",
@@ -63,7 +63,7 @@ pub(super) const EOI: Rule = Rule {
     evaluate: |evidence| {
         let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
         let finding = |ends: u64| Finding {
-            text: format!("The guest ends {} interrupts at its local APIC by an exit each.", number::count(ends)),
+            text: format!("{} end-of-interrupt (EOI) writes to the local APIC caused a VM exit each.", number::count(ends)),
             gain: ends as f64,
             ..Finding::default()
         };

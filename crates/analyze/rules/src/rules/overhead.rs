@@ -54,10 +54,10 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let means = WorkloadName::ALL.iter().filter_map(|workload| mean(*workload));
     let (workload, mean, figures) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
-    let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
+    let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.median.total_cmp(&b.2.ratio.median))?;
     let (label, most) = (worst.label(), format!("{} times", significant(overhead.ratio.median)));
     let of = if figures > 1 {
-        format!(" (geometric mean of {figures} metrics); highest: {label}, {most}")
+        format!(" (geometric mean of its {figures} slower metrics); highest: {label}, {most}")
     } else {
         format!(" ({label})")
     };
@@ -74,8 +74,7 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let longer = nanoseconds(overhead.difference?.median);
     (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} a direct request takes {longer} longer than on native (p50), each time a program \
-             waits for one."
+            "On {machine} an O_DIRECT request takes {longer} longer than on native (p50, median of the rounds' differences)."
         ))
     })
 }
@@ -90,8 +89,8 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     Some(Finding {
         text: format!(
-            "Noise leaves {} inconclusive (widest 95 % CI: {} on {machine}, ×{:.2} to ×{:.2}).",
-            counted(wide.len() as u64, "overhead"),
+            "{} with a wide 95 % CI (widest: {} on {machine}, ×{:.2} to ×{:.2}).",
+            counted(wide.len() as u64, "inconclusive overhead"),
             metric.label(),
             interval.low,
             interval.high
@@ -114,7 +113,7 @@ mod tests {
     fn the_largest_overhead_is_of_a_workload() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of 2 metrics); highest: \
+        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of its 2 slower metrics); highest: \
                     pipe round trip, 8.00 times.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");
@@ -146,7 +145,7 @@ mod tests {
         assert!(
             found[0]
                 .finding
-                .contains("leaves 1 overhead inconclusive (widest 95 % CI: memory transfer on kvm, ×0.30 to ×3.00)"),
+                .contains("1 inconclusive overhead with a wide 95 % CI (widest: memory transfer on kvm, ×0.30 to ×3.00)"),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

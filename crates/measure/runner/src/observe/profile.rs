@@ -253,7 +253,7 @@ fn guest_code(
     stop: &dyn Fn() -> bool,
 ) -> Result<CodeSamples, Missing> {
     let missing = |why: &str, fix: &str| {
-        let what = "what the guest's vCPUs execute".to_owned();
+        let what = "vCPU registers".to_owned();
         Missing { what, why: why.to_owned(), fix: fix.to_owned() }
     };
     if !may_ask {

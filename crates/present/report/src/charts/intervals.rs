@@ -4,7 +4,7 @@ use super::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
-use crate::view::verdict::{class, interval};
+use crate::view::verdict::{self, class, interval};
 use maud::{Markup, html as markup};
 use vmtax_model::{Against, Compared, Estimate, Verdict};
 
@@ -82,11 +82,12 @@ pub fn deciding(row: &Compared) -> Estimate {
 
 /// "faster by 3.1 %".
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
-    let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { number::percent(ratio - 1.0) };
+    let cost = row.comparison.ratio.median;
+    let word = verdict::label(row.comparison.verdict, row.metric.unit());
     match row.comparison.verdict {
-        Verdict::Slower => format!("slower by {}", by(row.comparison.ratio.median)),
-        // By how much more of it is had in the same time.
-        Verdict::Faster => format!("faster by {}", by(1.0 / row.comparison.ratio.median)),
+        Verdict::Slower if cost > 2.0 => format!("{} times {word}", factor(cost)),
+        Verdict::Faster if cost < 0.5 => format!("{} times {word}", factor(1.0 / cost)),
+        Verdict::Slower | Verdict::Faster => format!("{word} by {}", number::percent((cost - 1.0).abs())),
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
         Verdict::TooFewRounds => "too few rounds".to_owned(),

@@ -110,32 +110,37 @@ impl Notice {
     }
 }
 
-/// One finding with its remedies and its source.
+/// A longer line to copy stands alone.
+const LONG_LINE: usize = 72;
+
+/// One finding with its remedies and its source; below it the lines to copy that are too long to stand in it.
 pub fn advice_text(advice: &Advice) -> String {
+    let is_alone = |line: &str| line.contains('\n') || line.chars().count() > LONG_LINE;
     let mut text = advice.finding.clone();
     for remedy in &advice.remedies {
-        text += &format!(" {}", remedy_text(remedy));
+        let line = if is_alone(&remedy.line) { "" } else { remedy.line.as_str() };
+        text += &format!(" {}", with_line(remedy, line));
     }
     if !advice.source.is_empty() {
         text += &format!(" (Source: {})", advice.source_title());
     }
-    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| line.contains('\n'));
+    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| is_alone(line));
     lines.fold(text, |text, line| text + "\n" + line)
 }
 
 /// What to do, where, and what it costs. Of several lines to copy none is in it.
 pub fn remedy_text(remedy: &Remedy) -> String {
+    with_line(remedy, if remedy.line.contains('\n') { "" } else { &remedy.line })
+}
+
+fn with_line(remedy: &Remedy, line: &str) -> String {
     let at = match (remedy.place, remedy.cost) {
         (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
         (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
         (place, None) => format!(" ({place})"),
         (place, Some(cost)) => format!(" ({place}; {cost})"),
     };
-    let line = match remedy.line.as_str() {
-        "" => String::new(),
-        line if line.contains('\n') => String::new(),
-        line => format!(": `{line}`"),
-    };
+    let line = if line.is_empty() { String::new() } else { format!(": `{line}`") };
     format!("{}{at}{line}.", remedy.action)
 }
 

@@ -3,7 +3,7 @@
 use super::sections::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
 use super::table::{Cell, Column, Row, Table, Tone};
 use crate::Style;
-use crate::text::{Paint, cell as broken, columns, fit, plain, section as listed, wrapped};
+use crate::text::{Paint, cell as broken, columns, command_lines, fit, plain, section as listed, wrapped};
 
 impl Report<'_> {
     /// The report for a terminal. With `details` everything, else what a reader takes in at once.
@@ -12,7 +12,7 @@ impl Report<'_> {
         let page = Page { width, paint: Paint(style.color), details };
         let mut out = page.painted("1", self.headline());
         out += &page.painted("90", &self.titled_basis().join(" · "));
-        self.next.iter().for_each(|command| out += &wrapped(command, width, "Next: ", "      "));
+        self.next.iter().for_each(|command| out += &command_lines(command, width, "Next: "));
         for tile in &self.tiles {
             out += &wrapped(format!("{} {}", tile.text, tile.limits).trim(), width, "→ ", "  ");
         }

@@ -268,14 +268,20 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     let open = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
     let open: Vec<&Compared> = open.collect();
     let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
-    let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
+    let metrics = match open.as_slice() {
+        [one] => format!("{} is", one.metric),
+        several => format!("{} metrics are", several.len()),
+    };
     if noisiest.comparison.rounds <= 1 {
         return Some(format!(
             "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
             vmtax_model::FEWEST_ROUNDS
         ));
     }
-    let noise = format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric);
+    let noise = match open.len() {
+        1 => format!("a round's noise is ±{}", percent(noisiest.noise)),
+        _ => format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric),
+    };
     let more = match more(findings, &open) {
         Some((rounds, s)) => {
             format!("about {rounds} more rounds, {}, would resolve {}", duration(s), percent(findings.min_effect))
@@ -385,15 +391,15 @@ fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFind
     let (corrected, noisy): (Vec<&Compared>, Vec<_>) = open.partition(|row| row.is_left_open_by_correction());
     let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp);
     let noise = noise.map(|noise| match corrected.is_empty() {
-        true => format!("too noisy: ±{} per round", percent(noise)),
-        false => format!("{} too noisy, ±{} per round", noisy.len(), percent(noise)),
+        true => format!("noise: up to ±{} per round", percent(noise)),
+        false => format!("{} not significant: noise up to ±{} per round", noisy.len(), percent(noise)),
     });
     let left = match corrected.as_slice() {
         [] => None,
-        [row] => Some(format!("{} {}", row.metric, mostly(row))),
-        several => Some(format!("{} each by itself significant", several.len())),
+        [row] => Some(format!("{} {}, significant alone", row.metric, mostly(row))),
+        several => Some(format!("{} significant alone", several.len())),
     };
-    let left = left.map(|left| format!("{left}, too few for {}", compared(findings)));
+    let left = left.map(|left| format!("{left}, not after the correction for {} (Holm)", compared(findings)));
     let all: Vec<String> = [left, noise].into_iter().flatten().collect();
     if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
 }
@@ -471,13 +477,14 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 1 comparison)."
+            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant alone, not after the \
+             correction for 1 comparison (Holm))."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, too few for 2 comparisons; 1 too \
-             noisy, ±30 % per round)."
+            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant alone, not after the \
+             correction for 2 comparisons (Holm); 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();
         assert_eq!(
@@ -485,6 +492,6 @@ mod tests {
             "seqread.latency-p99 is slower in 6 of 6 rounds: too few rounds for 2 comparisons (Holm); if this continues, about 15 \
              rounds in all (9 more, 45 s) would decide."
         );
-        assert!(open(&both, &both.against[0]).unwrap().starts_with("1 metric is inconclusive"), "only the noisy one");
+        assert!(open(&both, &both.against[0]).unwrap().starts_with("cpu.events is inconclusive"), "only the noisy one");
     }
 }

@@ -12,8 +12,8 @@ use crate::view::{self, origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, PartRow, Plan, Probes,
-    Statuses, Unit, Verdict, shell_line,
+    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, Part, PartRow, Plan,
+    Probes, Statuses, Unit, Verdict, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -38,7 +38,7 @@ pub fn report<'a>(
         basis: overhead::basis(recording, overheads).into_iter().chain([ended(findings)]).collect(),
         origin: origin(recording),
         answer: answer(recording, findings),
-        next: next(recording, findings, layers.is_some()),
+        next: next(recording, findings, layers.is_some()).into_iter().collect(),
         advice: by_gain([&overheads.advice[..], advice].concat()),
         notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
@@ -70,26 +70,29 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
     advice
 }
 
-/// More rounds where there are too few, else how its guests wait.
-fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Vec<String> {
+/// More rounds where there are too few, else what shows where most of the additional time comes from.
+fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Option<String> {
     let compared = recording.plan.machines.iter().any(|machine| !machine.is_guest());
-    match (compared && !view::has_intervals(&findings.overheads), observed) {
-        (true, _) => view::with_more_rounds(recording).into_iter().collect(),
-        (false, true) => Vec::new(),
-        (false, false) => vec![with_layers(recording)],
+    if compared && !view::has_intervals(&findings.overheads) {
+        return view::with_more_rounds(recording);
+    }
+    let largest = findings.breakdowns.iter().find_map(|breakdown| sorted(breakdown).first().map(|row| row.part));
+    match largest? {
+        Part::QemuThreads | Part::Waiting => (!observed).then(|| again_with(recording, "--layers")),
+        _ => Some(again_with(recording, "--profile")),
     }
 }
 
-/// The same command with its requests traced; of a plan's file what its options would be.
-fn with_layers(recording: &Recording) -> String {
+/// The same command with another option; of a plan's file what its options would be.
+fn again_with(recording: &Recording, option: &str) -> String {
     let own = match &recording.manifest.command[..] {
         [_, study, ..] if study == "exec" => {
-            view::as_line(&view::with_option(&recording.manifest.command, "--layers", None))
+            view::as_line(&view::with_option(&recording.manifest.command, option, None))
         }
         _ => None,
     };
     let plan = &recording.plan;
-    own.unwrap_or_else(|| plan.on_same_guests(&format!("vmtax exec --layers -- {}", command(plan))))
+    own.unwrap_or_else(|| plan.on_same_guests(&format!("vmtax exec {option} -- {}", command(plan))))
 }
 
 /// The findings, with what was found of requests to the guests' disks, where that was asked for.
@@ -117,8 +120,9 @@ fn command(plan: &Plan) -> String {
     plan.command().map_or(String::new(), |command| shell_line(&command.argv))
 }
 
-/// Parts that the answer names.
+/// Parts that the answer names, and the least of the whole that each is.
 const NAMED: usize = 2;
+const LARGE: f64 = 0.05;
 
 /// How much slower the command is on each guest, and what takes it.
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
@@ -163,20 +167,24 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; largest parts of the mean difference of +9.29 ms: halted (+5.10 ms), vCPU steal (+1.20 ms)".
+/// "; of the additional time 55 % is halted, 13 % vCPU steal": the largest parts that together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
-    let named = parts.iter().filter(|row| whole > 0.0 && more(row) > 0.0 && more(row) <= whole).take(NAMED);
-    let time =
-        |s: f64| if breakdown.native_s.is_some() { difference(Unit::Seconds, s) } else { value(Unit::Seconds, s) };
-    let named: Vec<String> =
-        named.map(|row| format!("{} ({})", row.part.label(breakdown.machine), time(more(row)))).collect();
-    let of = if breakdown.native_s.is_some() { "difference" } else { "time" };
+    let mut left = whole;
+    let named = parts.iter().filter(|row| more(row) >= LARGE * whole && whole > 0.0).take_while(|row| {
+        left -= more(row);
+        left >= 0.0
+    });
+    let named: Vec<String> = named
+        .take(NAMED)
+        .map(|row| format!("{} {}", percent(more(row) / whole), row.part.label(breakdown.machine)))
+        .collect();
+    let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
     match named.is_empty() {
         true => String::new(),
-        false => format!("; largest parts of the mean {of}, {}: {}", time(whole), named.join(", ")),
+        false => format!("; of the {of}, {}", named.join(", ")),
     }
 }
 
@@ -229,19 +237,19 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 fn legend(machine: Machine) -> String {
     let (adds, overhead) = match machine.accelerator() {
         Some(Accelerator::Tcg) => {
-            ("binary translation adds", "Emulator and wake-up overhead: the vCPU thread ran, but no code of the guest")
+            ("slowed by binary translation", "Emulator and wake-up overhead: the vCPU thread ran without executing guest code")
         }
         _ => (
-            "nested paging and VM exits add",
-            "VM-exit and wake-up overhead: the vCPU thread ran, but no code of the guest",
+            "slowed by nested paging",
+            "VM-exit and wake-up overhead: the vCPU thread ran without executing guest code",
         ),
     };
     format!(
-        "Means, which add up. Net of steal: CPU time while the vCPU had a host CPU, with what {adds}; user time and system time \
-         below are the guest's own medians, steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads or the share's server: they ran while the vCPU was blocked. Halted: the vCPU was blocked and nothing \
-         of these ran, as while the host's disk or another process worked; natively all time off the CPU. Unexplained: wall time \
-         less all parts, below 0 where the accounts of guest and host overlap."
+        "Means, which add up. Net of steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
+         below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
+         for QEMU's threads, virtiofsd or NFS server: they ran while the vCPU was blocked. Off CPU: none of \
+         these ran, as while the guest was halted, or the host's disk or another process worked. Unexplained: wall time \
+         less all parts, below 0 where CPU accounting of guest and host overlaps."
     )
 }
 
@@ -307,10 +315,12 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
         None => "in the guest's memory".to_owned(),
     };
     all.extend(findings.root.as_ref().map(|root| {
+        // Of a line of /proc/mounts: source, folder, type, options.
+        let options = root.mount.split(' ').nth(3).unwrap_or_default();
         format!(
-            "Root file system of guests: the host's files by {}, read-only, as overlayfs lower ({}); overlayfs upper {layer}. \
-             Reading the host's files costs what the share costs, writing what the upper layer costs.",
-            root.method, root.mount
+            "Root file system of guests: the host's files by {}, read-only ({options}), as overlayfs lower; overlayfs upper \
+             {layer}. Reads of the host's files go through the share, writes to the upper layer.",
+            root.method
         )
     }));
     all
@@ -318,8 +328,33 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::by_gain;
-    use vmtax_model::{Advice, Remedy};
+    use super::{by_gain, largest};
+    use vmtax_model::{Advice, Breakdown, Machine, Part, PartRow, Remedy};
+
+    #[test]
+    fn the_largest_parts_are_fractions_of_the_additional_time_and_no_more_than_it() {
+        let of = |parts: &[(Part, f64, f64)]| {
+            let rows = parts.iter().map(|(part, native_s, machine_s)| PartRow {
+                part: *part,
+                native_s: Some(*native_s),
+                machine_s: *machine_s,
+            });
+            let sum = |side: fn(&(Part, f64, f64)) -> f64| parts.iter().map(side).sum();
+            let (native_s, machine_s) = (Some(sum(|part| part.1)), sum(|part| part.2));
+            let (machine, rows) = (Machine::KVM, rows.collect());
+            let found = Breakdown { machine, rounds: 6, native_s, machine_s, rows, unexplained_s: 0.0 };
+            largest(&found).replace('\u{a0}', " ")
+        };
+        let steal = (Part::Steal, 0.0, 1.4);
+        assert_eq!(
+            of(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
+            "; of the additional time, 73 % vCPU steal (run-queue wait), 26 % kernel (net of steal)"
+        );
+        let less = (Part::Waiting, 0.6, 0.1);
+        let all = of(&[(Part::Kernel, 0.1, 0.6), steal, less]);
+        assert_eq!(all, "; of the additional time, 100 % vCPU steal (run-queue wait)", "the parts are 1.9 s of 1.4 s");
+        assert_eq!(of(&[(Part::User, 1.0, 0.9)]), "", "no additional time");
+    }
 
     #[test]
     fn the_larger_gain_is_first_and_a_remedy_stands_once() {

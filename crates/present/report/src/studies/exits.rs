@@ -4,7 +4,7 @@ use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
 use crate::text::when;
-use crate::view;
+use crate::view::{self, not_observed};
 use maud::html;
 use vmtax_model::{
     Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, MachineExits, Missing,
@@ -129,9 +129,6 @@ fn notes(machine: &MachineExits) -> Vec<String> {
 
 /// The kinds that could not be measured.
 fn missing(findings: &ExitFindings) -> Vec<String> {
-    let one = |(machine, m): (&MachineExits, &Missing)| {
-        let fix = if m.fix.is_empty() { String::new() } else { format!(" → {}", m.fix) };
-        format!("{} ({}): {}.{fix}", m.what, machine.machine, m.why.trim_end_matches('.'))
-    };
+    let one = |(machine, missing): (&MachineExits, &Missing)| not_observed(missing, &format!(" ({})", machine.machine));
     findings.machines.iter().flat_map(|machine| machine.missing.iter().map(move |m| (machine, m))).map(one).collect()
 }

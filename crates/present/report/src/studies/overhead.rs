@@ -239,7 +239,7 @@ fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&Machin
         Cell::from(ends.map_or(String::new(), range)).short(ends.map_or(String::new(), |i| half_width(cost.median, i)));
     let paired = column.and_then(|column| row.paired(column)).unwrap_or_else(|| ratio(cost.median));
     let ratio = Cell::from(format!("{mark}{paired}"));
-    let sure = intervals.then(|| [interval, verdict::label(*verdict).into()]).into_iter().flatten();
+    let sure = intervals.then(|| [interval, verdict::label(*verdict, row.unit).into()]).into_iter().flatten();
     cells.extend([ratio].into_iter().chain(sure).map(|cell| cell.tone(tone)));
 }
 
@@ -352,7 +352,7 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
             more.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
             match overhead.verdict {
                 Verdict::TooFewRounds => Cell::default(),
-                verdict => Cell::from(verdict::label(verdict)).tone(verdict::tone(verdict)),
+                verdict => Cell::from(verdict::label(verdict, row.unit)).tone(verdict::tone(verdict)),
             },
         ]);
     }

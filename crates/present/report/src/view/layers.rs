@@ -29,7 +29,7 @@ pub fn undisturbed(column: &LayerColumn) -> &Summary {
 
 /// The bare host, the micro-guest, the guests: each machine's first variant, with its median, ns.
 pub fn medians(findings: &LayerFindings) -> Vec<(String, f64)> {
-    let host = findings.host.iter().map(|f| ("bare host".to_owned(), f.p50_ns));
+    let host = findings.host.iter().map(|f| ("native".to_owned(), f.p50_ns));
     let firsts = firsts(findings);
     let several =
         |c: &LayerColumn| firsts.iter().filter(|o| o.machine.has_kernel() == c.machine.has_kernel()).count() > 1;

@@ -7,7 +7,7 @@ use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_t
 use crate::number::counted;
 use std::path::Path;
 use vmtax_model::{
-    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow,
+    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, Missing, OverheadRow,
     PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
@@ -140,6 +140,12 @@ pub fn rounds_text(findings: &Findings) -> String {
 /// What each warning means, and what to do.
 pub fn in_words(warnings: &[Warning]) -> Vec<String> {
     vmtax_rules::about(warnings).iter().map(advice_text).collect()
+}
+
+/// What could not be observed where (" (kvm)"), why, and what to do.
+pub fn not_observed(missing: &Missing, place: &str) -> String {
+    let fix = if missing.fix.is_empty() { String::new() } else { format!(" → {}", missing.fix) };
+    format!("{}{place}: {}.{fix}", missing.what, missing.why.trim_end_matches('.'))
 }
 
 /// What the reader has to know: the findings' warnings, and what is cut off or damaged in the recording.

@@ -2,7 +2,7 @@
 
 use crate::engine::Tone;
 use crate::number::{NONE, range, ratio};
-use vmtax_model::{Better, Estimate, Verdict};
+use vmtax_model::{Better, Estimate, Unit, Verdict};
 
 /// The class that gives a picture or a tile its colour.
 pub fn class(verdict: Verdict) -> &'static str {
@@ -24,9 +24,12 @@ pub fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// What it says in a table of costs.
-pub fn label(verdict: Verdict) -> &'static str {
+/// What it says in a table of costs, of a metric in this unit.
+pub fn label(verdict: Verdict, unit: Unit) -> &'static str {
+    let is_amount = matches!(unit, Unit::Mebibytes | Unit::Count);
     match verdict {
+        Verdict::Slower if is_amount => "more",
+        Verdict::Faster if is_amount => "less",
         Verdict::Slower => "slower",
         Verdict::Faster => "faster",
         Verdict::Differs => "differs",

@@ -38,10 +38,10 @@ impl Chart for Stack<'_> {
                     div.group { h3 {} div { (axis.labels(&ticks, |t| scale.tick(t))) } span {} }
                     @if let Some(host) = host {
                         div.row {
-                            span.name { "bare host" }
-                            svg height="30" role="img" aria-label={ "bare host: " (scale.text(host.mean_ns)) } {
+                            span.name { "native" }
+                            svg height="30" role="img" aria-label={ "native: " (scale.text(host.mean_ns)) } {
                                 (axis.grid(&ticks))
-                                g.native.full { rect width=(percent(axis.at(host.mean_ns))) y="3" height="24" rx="2" { title { "bare host: mean " (scale.text(host.mean_ns)) } } }
+                                g.native.full { rect width=(percent(axis.at(host.mean_ns))) y="3" height="24" rx="2" { title { "native: mean " (scale.text(host.mean_ns)) } } }
                             }
                             span.figures { span.native { b { (scale.text(host.mean_ns)) } } }
                         }

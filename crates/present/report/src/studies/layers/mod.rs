@@ -9,7 +9,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
+use vmtax_model::{Layer, LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
@@ -60,20 +60,22 @@ pub fn traced_runs(plan: &Plan) -> usize {
     plan.probes.iter().filter(|probes| **probes == Probes::Layers).count()
 }
 
-/// The median of a request, beside the bare host's, and what most of the traced time goes to.
+/// The median of a request, beside native's, and what most of the traced time goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let median = view::undisturbed(main).p50_ns;
     let how = if main.control.is_some() { "median, untraced" } else { "median, traced" };
     let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
         let factor = median / host.p50_ns;
-        format!(", {factor:.1} times the bare host's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
+        format!(", {factor:.1} times native's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
     let states = view::states_of(main).into_iter().map(|(state, _, percent)| (state.label().to_owned(), percent));
     let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| {
         // "run-queue wait" without the side, which the layer says.
         let mostly = view::mostly(main, layer).and_then(|state| state.label().split(" (").next());
         let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
+        let native = findings.host.is_some() && layer == Layer::Device;
+        let mostly = if native { format!("{mostly}, which native has, too") } else { mostly };
         (layer.label().to_owned(), mostly, view::percent_of(main, layer))
     });
     let (states, layers) = (largest_states(states.collect()), largest_layers(layers.collect()));
@@ -180,7 +182,7 @@ fn head(column: &LayerColumn) -> Column {
 fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let host = findings.host.as_ref();
-    let heads = host.map(|_| Column::figures("bare host").spare(1)).into_iter().chain(columns.iter().map(|c| head(c)));
+    let heads = host.map(|_| Column::figures("native").spare(1)).into_iter().chain(columns.iter().map(|c| head(c)));
     let columns_of_table = [Column::words(scale.unit)].into_iter().chain(heads).collect();
     let mut table = Table::new("Mean of each layer by machine and variant", columns_of_table).in_parts();
     table.group("Mean of a traced request");

@@ -2,6 +2,7 @@
 
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::Scale;
+use crate::view::not_observed;
 use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
 
 /// What tracing costs, against the untraced control.
@@ -87,7 +88,7 @@ pub fn clock(column: &LayerColumn) -> String {
         n => format!("{} violated causality, rejected", requests(n)),
     };
     let marked =
-        below_bound(&[column]).map_or("", |_| ". It concerns rows between guest and host; shorter ones are marked †");
+        below_bound(&[column]).map_or("", |_| ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †");
     format!("±{} between guest and host ({}), {drift}; {violations}{marked}", nanoseconds(clock.bound_ns), clock.source)
 }
 
@@ -99,9 +100,11 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     } else {
         format!("{} traced requests", count(m.operations))
     };
-    let each = if runs > 1 { format!(" of {runs} traced runs each") } else { String::new() };
-    let rounds = if column.rounds > 1 { format!(" in {} rounds{each}", column.rounds) } else { each };
-    let mut text = format!("{} of {all}{rounds} matched in every layer ({})", count(m.joined), joined(m));
+    let each = (runs > 1).then(|| format!("{runs} traced runs each"));
+    let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
+    let of = [rounds, each].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let of = if of.is_empty() { of } else { format!(" ({of})") };
+    let mut text = format!("{} of {all}{of} were matched in every layer ({})", count(m.joined), joined(m));
     if !m.rejected.is_empty() {
         let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
         text.push_str(&format!("; not: {}", reasons.join(", ")));
@@ -128,11 +131,7 @@ pub fn missing(findings: &LayerFindings) -> Vec<String> {
             all.push(m);
         }
     }
-    let one = |m: &Missing| {
-        let fix = if m.fix.is_empty() { String::new() } else { format!(" → {}", m.fix) };
-        format!("{}{}: {}.{fix}", m.what, place(findings, m), m.why.trim_end_matches('.'))
-    };
-    all.into_iter().map(one).collect()
+    all.into_iter().map(|missing| not_observed(missing, &place(findings, missing))).collect()
 }
 
 /// " (tcg; kvm, aio=native)": machines, with their variants where it is not all of them.
@@ -155,7 +154,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 /// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| "† shorter than the clock error: only the sum of all rows marked † is reliable".to_owned())
+    marked.then(|| "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned())
 }
 
 fn requests(n: u64) -> String {

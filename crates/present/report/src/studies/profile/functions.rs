@@ -18,7 +18,7 @@ pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
         .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
         .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
         .column(Column::figures("total"), |function| percent(function.total.share))
-        .column(Column::words("code of").spare(3), |function| whose(function))
+        .column(Column::words("component").spare(3), |function| whose(function))
         .column(Column::words("file").cut(24, 16).spare(1), |function| file(function).to_owned())
         .done()
         .most(SHOWN)

@@ -15,7 +15,7 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
     let mut sections = Vec::new();
     if guest.hz > 0 {
         let of = counted(guest.samples, "sample");
-        let title = format!("In the guest: {of} by its own kernel, {}/s per vCPU", guest.hz);
+        let title = format!("In the guest: {of} by perf events there, {}/s per vCPU", guest.hz);
         let tables = [functions("Functions in the guest", &guest.functions)].map(Block::Table);
         let threads = Block::Folded("Threads in the guest".to_owned(), vec![Block::Table(threads(guest))]);
         let blocks = if guest.samples > 0 { tables.into_iter().chain([threads]).collect() } else { Vec::new() };
@@ -63,9 +63,9 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     }
     if guest.user_samples > 0 {
         lines.push(format!(
-            "In the guest, {} of {} of programs unwound to where the thread begins.",
-            percent(guest.unwound.share),
-            counted(guest.user_samples, "sample")
+            "Of {} with a user-space stack in the guest, {} unwound to where the thread begins.",
+            counted(guest.user_samples, "sample"),
+            percent(guest.unwound.share)
         ));
     }
     if let Some(calls) = &guest.calls {

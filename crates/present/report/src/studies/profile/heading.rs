@@ -22,7 +22,7 @@ pub fn trigger(findings: &ProfileFindings) -> Option<String> {
     match findings.trigger.split(':').next().unwrap_or_default() {
         "" => None,
         "cycles" => Some("CPU cycles".to_owned()),
-        "cpu-clock" => Some("the CPU clock".to_owned()),
+        "cpu-clock" => Some("perf's cpu-clock".to_owned()),
         _ => Some(plain(&findings.trigger)),
     }
 }

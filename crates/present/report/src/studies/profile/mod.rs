@@ -16,6 +16,7 @@ pub use guest::call_lines;
 
 use crate::charts::flame::Flame;
 use crate::engine::{Block, Column, Figure, Notice, Origin, Report, Section, Table};
+use crate::view::not_observed;
 use functions::functions;
 use heading::heading;
 use share::{percent, range};
@@ -61,7 +62,10 @@ pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin:
         answer: threads::answer(findings),
         next: vec![format!("{} --details", origin.command)],
         advice: advice(findings),
-        notices: vec![Notice::warnings(notes::notes(findings))],
+        notices: vec![
+            Notice::missing("Not observed", findings.missing.iter().map(|missing| not_observed(missing, "")).collect()),
+            Notice::warnings(notes::notes(findings)),
+        ],
         origin,
         sections,
         method: notes::quality(findings),

@@ -3,7 +3,7 @@
 use super::share::percent;
 use super::{code, exits, guest};
 use crate::number::{count, counted, nanoseconds, were};
-use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
+use vmtax_model::{ProfileFindings, UnnamedFile};
 
 /// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
@@ -16,9 +16,9 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
     if findings.user_samples > 0 {
         lines.push(format!(
-            "{} of {}{outside} unwound to where the thread begins.",
-            percent(findings.unwound.share),
-            counted(findings.user_samples, "sample")
+            "Of {} with a user-space stack{outside}, {} unwound to where the thread begins.",
+            counted(findings.user_samples, "sample"),
+            percent(findings.unwound.share)
         ));
     }
     if findings.translated_samples > 0 {
@@ -36,8 +36,8 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
                  copied while it waited; a running thread has none among them (--stop-threads)."
             ),
             stops => format!(
-            "Wall-clock samples of every thread: {moments}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} \
-             needed no stop.",
+            "Wall-clock samples of every thread: {moments}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} of \
+             a thread needed no stop.",
             times(stops),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
@@ -46,6 +46,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
             ),
         });
     }
+    lines.extend(windows(findings));
     lines.extend(findings.guest.iter().flat_map(guest::method));
     lines.extend(findings.exits.iter().flat_map(exits::method));
     lines.extend(findings.code.iter().map(code::method));
@@ -55,6 +56,16 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     lines
 }
 
+/// How long each observer observed, where they differ.
+fn windows(findings: &ProfileFindings) -> Option<String> {
+    let states = findings.states.as_ref().map(|states| ("thread states", states.seconds));
+    let exits = findings.exits.as_ref().map(|exits| ("VM exits", exits.seconds));
+    let samples = (findings.seconds > 0.0).then_some(("samples", findings.seconds));
+    let all: Vec<String> =
+        [states, samples, exits].into_iter().flatten().map(|(what, s)| format!("{what} {s:.1} s")).collect();
+    (all.len() > 1).then(|| format!("Observed: {}.", all.join(", ")))
+}
+
 /// "once", "1,200 times".
 fn times(n: u64) -> String {
     if n == 1 { "once".to_owned() } else { format!("{} times", count(n)) }
@@ -62,8 +73,7 @@ fn times(n: u64) -> String {
 
 /// What the reader has to know, and what can be done.
 pub fn notes(findings: &ProfileFindings) -> Vec<String> {
-    let lacking = |m: &Missing| format!("Not observed: {}: {}. {}.", m.what, m.why, m.fix);
-    let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
+    let mut notes = Vec::new();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
             (None, _) => "sample longer (--duration, or more work for a workload), or more often (--hz)",
@@ -87,8 +97,8 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     if let Some(pauses) = findings.wall.as_ref().map(|wall| &wall.pauses).filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
     {
         notes.push(format!(
-            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. Without --stop-threads \
-             no thread is stopped.",
+            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. Threads of a VM that \
+             vmtax did not start are stopped only with --stop-threads.",
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
             nanoseconds(pauses.max_ns)

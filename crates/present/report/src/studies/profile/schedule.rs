@@ -20,7 +20,7 @@ pub fn sections(found: &ScheduleFindings) -> Vec<Section<'_>> {
     }
     let calling = found.threads.iter().filter(|thread| !thread.calls.is_empty()).enumerate();
     sections.extend(calling.map(|(i, thread)| {
-        let title = format!("System calls of {} (tid {}; {when})", thread.name, thread.tid);
+        let title = format!("System calls, and user time after each, of {} (tid {}; {when})", thread.name, thread.tid);
         Section { detail: i >= CALLING, ..Section::new(title, vec![Block::Table(calls(thread))]) }
     }));
     sections
@@ -59,11 +59,11 @@ fn on(found: &ScheduleFindings, on: &BlockedOn) -> String {
     }
 }
 
-/// "the BQL", "a lock below f"; empty where no waiter was sampled.
+/// "the BQL", "a lock, from f"; empty where no waiter was sampled.
 fn what(futex: &FutexWaits) -> String {
     let Some(what) = futex.what else { return String::new() };
-    let below = if futex.below.is_empty() { String::new() } else { format!(" below {}", futex.below) };
-    format!("{}{below}", what.label())
+    let below = if futex.below.is_empty() { String::new() } else { format!(", from {}", futex.below) };
+    format!("for {}{below}", what.label())
 }
 
 /// "held by a (12)", "woken by b (13) ×4": the waker of a lock is who held it.
@@ -80,7 +80,7 @@ fn futexes(found: &ScheduleFindings) -> Table {
         Column::figures("waits"),
         Column::figures("waited"),
         Column::figures("longest").spare(1),
-        Column::words("what, holder, waiters").cut(24, 16),
+        Column::words("waited for, holder, waiters").cut(24, 16),
     ];
     let mut table = Table::new("Futexes", columns).most(SHOWN.1);
     for futex in &found.futexes {
@@ -106,5 +106,5 @@ fn calls(thread: &ThreadTimes) -> Table {
         })
         .done()
         .most(SHOWN.2)
-        .notes(vec!["NAME_post: time in user space after that call.".to_owned()])
+        .notes(vec!["NAME_post: user time between that call and the next.".to_owned()])
 }

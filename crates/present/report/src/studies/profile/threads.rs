@@ -12,6 +12,8 @@ const SHOWN: (usize, usize) = (12, 40);
 const WAITS: usize = 3;
 /// Smaller parts of the time are not named.
 const NAMED: f64 = 0.01;
+/// A thread that was on a CPU or in its run queue for less did not run.
+const RAN: f64 = 0.0005;
 /// A part of the time that something should be done about.
 const LARGE: f64 = 0.05;
 
@@ -38,6 +40,8 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let waiting = |reason| mean(&|t| t.waits.iter().filter(|w| w.reason == reason).map(|w| w.fraction).sum());
     let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
     let running = if states.source == StateSource::Samples { "running or runnable" } else { "running" };
+    let polled = halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
+    let polling = polled.map_or(String::new(), |part| format!(" (halt polling by KVM {})", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
         (runnable, "runnable without a CPU".to_owned()),
@@ -45,10 +49,14 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     ];
     let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.push((waiting(WaitFor::Other), "in other waits".to_owned()));
+    parts.push((waiting(WaitFor::Other), "blocked in the kernel".to_owned()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
-    let parts: Vec<String> = parts.map(|(part, what)| format!("{what} {}", number::percent(*part))).collect();
+    let part = |(part, what): &(f64, String)| {
+        let of_it = if what == running { polling.as_str() } else { "" };
+        format!("{what} {}{of_it}", number::percent(*part))
+    };
+    let parts: Vec<String> = parts.map(part).collect();
     let who = match threads.as_slice() {
         [one] if vcpus.is_empty() => {
             format!("The busiest of {}, {}, was", counted(states.threads.len() as u64, "thread"), one.name)
@@ -63,14 +71,22 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let so = match () {
         () if vcpus.is_empty() => "",
         () if runnable >= LARGE || !other.is_empty() => {
-            ": the host is overcommitted, or the VM's CPU quota or affinity is too small"
+            ": other threads use its host CPUs, or its CPU quota is used up"
         }
         () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
-        () if halted >= 0.9 => ": the guest is mostly idle",
+        () if halted + polled.unwrap_or(0.0) >= 0.9 => ": the guest is mostly idle",
         () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
         () => "",
     };
     Some(format!("{who} {} of {:.1} s{other}{so}.", listed(&parts), states.seconds))
+}
+
+/// The part of the vCPUs' time in which KVM polled for an event instead of blocking their threads, by its own counters.
+fn halt_polling(findings: &ProfileFindings, vcpus: usize) -> Option<f64> {
+    let exits = findings.exits.as_ref().filter(|exits| exits.seconds > 0.0)?;
+    let polled = ["halt_poll_success_ns", "halt_poll_fail_ns"].map(|name| exits.counters.get(name).copied());
+    let ns = polled.into_iter().flatten().reduce(|all, ns| all.saturating_add(ns))?;
+    Some(ns as f64 / 1e9 / exits.seconds / vcpus as f64)
 }
 
 /// The thread beside the vCPUs that lacked a CPU for the largest part of the time, if that is large.
@@ -88,10 +104,23 @@ fn listed(parts: &[String]) -> String {
     }
 }
 
+/// Whether it was on a CPU, or in its run queue.
+fn ran(thread: &&ThreadStates) -> bool {
+    thread.running + thread.runnable.unwrap_or(0.0) >= RAN
+}
+
+/// The threads that did not run.
+fn idle(found: &StateFindings) -> Option<String> {
+    let idle = found.threads.iter().filter(|thread| !ran(thread));
+    let idle: Vec<String> = idle.map(|thread| format!("{} ({})", thread.name, thread.tid)).collect();
+    (!idle.is_empty()).then(|| format!("Did not run: {}.", idle.join(", ")))
+}
+
 /// The threads as bars; a terminal has them in a table.
 pub fn states(found: &StateFindings) -> Figure<'_> {
-    let bars = found.threads.iter().take(SHOWN.1).map(|thread| (thread, beside(thread))).collect();
-    let more = found.threads.len().saturating_sub(SHOWN.1);
+    let all: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
+    let bars = all.iter().take(SHOWN.1).map(|thread| (*thread, beside(thread))).collect();
+    let more = all.len().saturating_sub(SHOWN.1);
     let caption = match more {
         0 => source(found),
         n => format!("{} {} are not drawn.", source(found), counted(n as u64, "further thread")),
@@ -111,13 +140,13 @@ fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
     thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
 }
 
-/// "events 98.1 % (ppoll below os_host_main_loop_wait)".
+/// "events 98.1 % (ppoll from os_host_main_loop_wait)".
 fn wait(wait: &StateWait) -> String {
     let place = match (wait.call.as_str(), wait.below.as_str()) {
         ("", "") => String::new(),
         (call, "") => format!(" ({call})"),
-        ("", below) => format!(" (below {below})"),
-        (call, below) => format!(" ({call} below {below})"),
+        ("", below) => format!(" (in {below})"),
+        (call, below) => format!(" ({call} from {below})"),
     };
     let what = if place.is_empty() && wait.reason == WaitFor::Other { "unknown" } else { wait.reason.label() };
     format!("{what} {}{place}", percent(wait.fraction))
@@ -126,9 +155,9 @@ fn wait(wait: &StateWait) -> String {
 fn source(found: &StateFindings) -> String {
     let of = match found.source {
         StateSource::SchedulerCounters => {
-            "Times are the scheduler's own (schedstat); what a wait is for comes from wall-clock samples."
+            "Times are from /proc/PID/task/TID/schedstat; what a wait is for, from wall-clock samples."
         }
-        StateSource::SchedulerEvents => "Times are the scheduler's own, from each of its events.",
+        StateSource::SchedulerEvents => "Times are from the scheduler's tracepoints (sched_switch, sched_waking).",
         StateSource::Samples => "Wall-clock samples alone: they do not distinguish running from runnable.",
     };
     format!("Fractions of {:.1} s. {of}", found.seconds)
@@ -146,7 +175,7 @@ fn table(found: &StateFindings) -> Table {
         Column::words("waiting for").broken(28, 16),
     ];
     let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
-    for thread in &found.threads {
+    for thread in found.threads.iter().filter(ran) {
         let mut waits = named(thread).map(wait);
         let waiting = thread.waits.iter().map(|wait| wait.fraction).sum();
         let runnable = Cell::from(thread.runnable.map_or(NONE.to_owned(), percent));
@@ -162,7 +191,7 @@ fn table(found: &StateFindings) -> Table {
         ]);
         waits.for_each(|wait| table.row(vec![""; 6].into_iter().map(Cell::from).chain([wait.into()]).collect()));
     }
-    table.notes(vec![legend(), source(found)])
+    table.notes(idle(found).into_iter().chain([legend(), source(found)]).collect())
 }
 
 /// The threads by samples on CPU.
@@ -178,4 +207,48 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
         .column(Column::figures("translated").spare(1), |thread| of(thread, thread.translated))
         .done()
         .most(SHOWN.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{DevicesFrom, GuestExits};
+
+    /// Halt polling is CPU time of the vCPU's thread in which the guest is idle.
+    #[test]
+    fn halt_polling_is_no_work_of_the_guest() {
+        let of = |polled_ns: u64| {
+            let (reason, call, below) = (WaitFor::Guest, String::new(), String::new());
+            let waits = vec![StateWait { reason, call, below, fraction: 0.52 }];
+            let vcpu = ThreadStates {
+                name: "vCPU 0".to_owned(),
+                role: Some(Role::Vcpu(0)),
+                running: 0.48,
+                runnable: Some(0.0),
+                waits,
+                ..ThreadStates::default()
+            };
+            let (source, threads) = (StateSource::SchedulerEvents, vec![vcpu]);
+            let states = StateFindings { seconds: 2.0, source, threads, advice: Vec::new() };
+            let counters = [("halt_poll_success_ns", polled_ns / 4), ("halt_poll_fail_ns", polled_ns / 4 * 3)];
+            let exits = GuestExits {
+                seconds: 4.0,
+                vcpus: Vec::new(),
+                reasons: Vec::new(),
+                addresses: Vec::new(),
+                devices_from: DevicesFrom::UsualPlaces,
+                timing: String::new(),
+                lost: 0,
+                advice: Vec::new(),
+                counters: counters.map(|(name, ns)| (name.to_owned(), ns)).into(),
+            };
+            let found = ProfileFindings { states: Some(states), exits: Some(exits), ..ProfileFindings::default() };
+            answer(&found).replace('\u{a0}', " ")
+        };
+        assert_eq!(
+            of(1_640_000_000),
+            "vCPU 0 was idle (guest halted) 52 % and running 48 % (halt polling by KVM 41 %) of 2.0 s: the guest is mostly idle."
+        );
+        assert_eq!(of(40_000_000), "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.", "a hundredth");
+    }
 }
