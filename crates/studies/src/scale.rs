@@ -46,6 +46,9 @@ pub struct ScaleOptions {
     /// Time limit of all rounds: 90s, 10m, 2h; skips problem sizes for which six rounds take longer
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
+    /// Boot once a round for all sizes, ascending, instead of once for each: for options whose sizes follow on each other, as open-fids.count with open-fids.keep=yes
+    #[arg(long)]
+    one_boot: bool,
     /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
@@ -71,6 +74,7 @@ impl StudyOptions for ScaleOptions {
             return OptionsError::usage("nothing grows: give --range FROM..TO, or a plan with a [range]");
         };
         sizes.budget_s = self.budget.or(sizes.budget_s);
+        sizes.one_boot |= self.one_boot;
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
         }

@@ -92,37 +92,30 @@ pub fn run(
         booted: BTreeSet::new(),
         refused: BTreeMap::new(),
         first_failure: None,
+        kept_steps: plan.steps(),
+        size_times: SizeTimes::of(plan),
+        slot_began: Instant::now(),
         writer,
         progress,
     };
     let mut round = 0;
-    let mut times = plan.range().and_then(SizeTimes::of);
-    let mut steps = plan.steps();
-    for slot in plan.schedule() {
-        if slot.round > round {
-            round = slot.round;
+    let schedule = plan.schedule();
+    for boot in schedule.chunk_by(|a, b| plan.share_boot(a, b)) {
+        if boot[0].round > round {
+            round = boot[0].round;
             if !go_on(round) {
                 break;
             }
         }
-        if slot.step >= steps {
+        if run.is_left_out(boot[0])? {
             continue;
         }
-        if round == 0 && times.as_ref().is_some_and(|times| times.exceeds_budget(slot.step)) {
-            steps = slot.step;
-            if let Some(range) = run.writer.keep_sizes(steps)? {
-                (run.progress)(Progress::LeftOut { range });
-            }
-            continue;
-        }
-        let began = Instant::now();
-        run.run_slot(slot)?;
+        run.slot_began = Instant::now();
+        run.run_boot(boot)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
         }
-        if let Some(times) = times.as_mut().filter(|_| round == 0) {
-            times.add(slot.step, began.elapsed());
-        }
+        run.note_time(boot[boot.len() - 1]);
     }
     Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))
 }
@@ -140,10 +133,12 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
 }
 
 impl<'a> Run<'a> {
-    fn run_slot(&mut self, slot: Slot) -> Result<(), RunError> {
+    /// Boots a machine once, for one slot or all those that share the boot.
+    fn run_boot(&mut self, boot: &[Slot]) -> Result<(), RunError> {
+        let slot = boot[0];
         let step = (slot.machine, slot.variant, slot.step);
         if let Some(why) = self.refused.get(&step).cloned() {
-            return self.write_failed(slot, 0, &why);
+            return self.write_failed(boot, 0, &why);
         }
         (self.progress)(Progress::Booting { slot });
         let variant_setup = &self.share_setups[slot.variant];
@@ -151,12 +146,12 @@ impl<'a> Run<'a> {
             // Natively nothing is shared.
             _ if !slot.machine.is_guest() => None,
             Ok(share) => share.as_ref(),
-            Err(why) => return self.refuse(slot, MachineError::NoShare(why.clone())),
+            Err(why) => return self.refuse(boot, MachineError::NoShare(why.clone())),
         };
         // Only this guest is affected; the next one is tried again.
         if let Err(error) = self.scratch.clear() {
             (self.progress)(Progress::Failed { number: self.number, error: &error });
-            self.write_failed(slot, 0, &error.to_string())?;
+            self.write_failed(boot, 0, &error.to_string())?;
             self.first_failure.get_or_insert(error);
             return Ok(());
         }
@@ -166,13 +161,14 @@ impl<'a> Run<'a> {
         let settings = if slot.machine.is_guest() { variant_setup.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
         let outcome =
-            self.boot(slot, &Conditions { variant_setup, share, log: &log, control_s, restored: &settings.before() });
+            self.boot(boot, &Conditions { variant_setup, share, log: &log, control_s, restored: &settings.before() });
         settings.restore()?;
         outcome
     }
 
-    /// Boots the slot's machine, and makes its trials.
-    fn boot(&mut self, slot: Slot, conditions: &Conditions<'_>) -> Result<(), RunError> {
+    /// Boots the slots' machine, and makes their trials.
+    fn boot(&mut self, boot: &[Slot], conditions: &Conditions<'_>) -> Result<(), RunError> {
+        let slot = boot[0];
         let Conditions { variant_setup, share, log, control_s, restored } = *conditions;
         let usual = &self.steps[slot.step].plan.guest;
         let mut guest = if slot.machine.is_guest() { variant_setup.variant.guest(usual)? } else { usual.clone() };
@@ -197,57 +193,84 @@ impl<'a> Run<'a> {
         match vmtax_vm::start(&setup) {
             Ok(session) => {
                 self.booted.insert((slot.machine, slot.variant));
-                self.trials(slot, session, log, control_s, &placement)
+                self.trials(boot, session, log, control_s, &placement)
             }
             Err(MachineError::Interrupted) => Ok(()),
             // Another size or share may work.
             Err(error) if (self.plan.range().is_some() || share.is_some()) && slot.round == 0 => {
-                self.refuse(slot, error)
+                self.refuse(boot, error)
             }
             Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
                 // Recorded first, so that the recording has the reason.
                 let why = source.to_string();
-                self.write_failed(slot, 0, &why)?;
+                self.write_failed(boot, 0, &why)?;
                 Err(RunError::FirstBoot { machine: slot.machine, source })
             }
             Err(error) => {
                 (self.progress)(Progress::Failed { number: self.number, error: &error });
-                self.skip(slot, 0, error)
+                self.skip(boot, 0, error)
             }
         }
     }
 
-    /// Writes down that this slot has no result, and why it is not tried again.
-    fn refuse(&mut self, slot: Slot, error: MachineError) -> Result<(), RunError> {
+    /// Writes down that these slots have no result, and why they are not tried again.
+    fn refuse(&mut self, boot: &[Slot], error: MachineError) -> Result<(), RunError> {
+        let slot = boot[0];
         let why = format!("{} failed to boot: {error}", slot.machine);
         (self.progress)(Progress::Failed { number: self.number, error: &error });
-        self.write_failed(slot, 0, &why)?;
+        self.write_failed(boot, 0, &why)?;
         self.refused.insert((slot.machine, slot.variant, slot.step), why);
         self.first_failure.get_or_insert(error);
         Ok(())
     }
 
-    /// Makes a slot's trials on the machine that runs, and ends it.
+    /// Makes the trials of slots that share a boot on the machine that runs, and ends it.
     fn trials(
         &mut self,
-        slot: Slot,
+        boot: &[Slot],
         mut machine: Box<dyn RunningMachine + '_>,
         log: &Path,
         control_s: Option<f64>,
         placement: &Placement,
     ) -> Result<(), RunError> {
-        note_boot(log, slot, &*machine)?;
+        note_boot(log, boot[0], &*machine)?;
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
-        let warnings = warnings(slot, &*machine, placement);
+        for (index, slot) in boot.iter().enumerate() {
+            if index > 0 {
+                self.note_time(boot[index - 1]);
+                if self.is_left_out(*slot)? {
+                    break;
+                }
+            }
+            if !self.slot_trials(&boot[index..], &mut *machine, log, control_s, placement)? {
+                return Ok(());
+            }
+        }
+        note_memory_tree(log, boot[0], &*machine)?;
+        machine.end();
+        Ok(())
+    }
+
+    /// Makes the trials of the first of these slots; whether the machine still runs.
+    fn slot_trials(
+        &mut self,
+        slots: &[Slot],
+        machine: &mut (dyn RunningMachine + '_),
+        log: &Path,
+        control_s: Option<f64>,
+        placement: &Placement,
+    ) -> Result<bool, RunError> {
+        let slot = slots[0];
+        let warnings = warnings(slot, machine, placement);
         let all = self.all(slot);
         for (index, &trial) in all.iter().enumerate() {
             let Trial { workload, probes } = trial;
             (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
-            let before = HostSnapshot::now(&*machine);
-            let TrialOutcome { result, execution, cpu_seconds } = self.work(slot, &mut *machine, trial, log)?;
-            let mut notes = before.notes(&*machine, cpu_seconds);
+            let before = HostSnapshot::now(machine);
+            let TrialOutcome { result, execution, cpu_seconds } = self.work(slot, machine, trial, log)?;
+            let mut notes = before.notes(machine, cpu_seconds);
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
             notes.warnings.extend(stood_still(workload.name, slot.machine, notes.wall_s, notes.cpu_seconds.as_ref()));
@@ -255,36 +278,37 @@ impl<'a> Run<'a> {
             notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {
-                    let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());
+                    let is_last = index + 1 == all.len() && slots.len() == 1;
+                    let cut_off = self.note_tree(machine, workload, &mut result, is_last);
                     self.write(slot, trial, Outcome::Done { result: Box::new(result) }, notes)?;
                     if cut_off {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
                 Err(MachineError::Interrupted) => {
-                    return self.write(slot, trial, Outcome::Interrupted, notes);
+                    self.write(slot, trial, Outcome::Interrupted, notes)?;
+                    return Ok(false);
                 }
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
                     self.write(slot, trial, outcome, notes)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
                     if !error.leaves_machine_running() {
-                        return self.skip(slot, index + 1, error);
+                        self.skip(slots, index + 1, error)?;
+                        return Ok(false);
                     }
                     self.first_failure.get_or_insert(error);
                 }
             }
         }
-        note_memory_tree(log, slot, &*machine)?;
-        machine.end();
-        Ok(())
+        Ok(true)
     }
 
     /// Runs one workload, or the plan's command, while the trial's observers observe it.
     fn work(
         &self,
         slot: Slot,
-        machine: &mut dyn RunningMachine,
+        machine: &mut (dyn RunningMachine + '_),
         Trial { workload, probes }: Trial<'_>,
         log: &Path,
     ) -> Result<TrialOutcome, RunError> {
@@ -336,7 +360,7 @@ impl<'a> Run<'a> {
     /// cut, to see what that leaves: whether it did.
     fn note_tree(
         &self,
-        machine: &mut dyn RunningMachine,
+        machine: &mut (dyn RunningMachine + '_),
         workload: &WorkloadSpec,
         result: &mut TrialResult,
         last: bool,

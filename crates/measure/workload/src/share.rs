@@ -46,16 +46,30 @@ pub(crate) fn read_only(workload: WorkloadName) -> Yield {
 /// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when
 /// dropped.
 pub(crate) fn own_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
+    let folder = named_folder(workload, places)?;
+    folder.clear().map_err(|e| error("remove", &folder.0, e))?;
+    make(folder)
+}
+
+/// The same with what an earlier trial kept in it.
+pub(crate) fn kept_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
+    let folder = named_folder(workload, places)?;
+    if folder.0.is_dir() { Ok(folder) } else { make(folder) }
+}
+
+fn make(folder: Folder) -> Result<Folder, WorkloadError> {
+    std::fs::create_dir(&folder.0).map_err(|e| error("make the folder", &folder.0, e))?;
+    Ok(folder)
+}
+
+fn named_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
     let scratch = root(workload, places)?.join(SCRATCH);
     if !scratch.is_dir() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
         let fix = "this workload writes, and writes there alone: make that folder in the shared tree";
         return Err(WorkloadError::File { action: "write in", path: scratch, source, fix });
     }
-    let folder = Folder(scratch.join(format!("vmtax-{workload}")));
-    folder.clear().map_err(|e| error("remove", &folder.0, e))?;
-    std::fs::create_dir(&folder.0).map_err(|e| error("make the folder", &folder.0, e))?;
-    Ok(folder)
+    Ok(Folder(scratch.join(format!("vmtax-{workload}"))))
 }
 
 pub(crate) struct Folder(pub(crate) PathBuf);

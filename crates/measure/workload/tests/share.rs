@@ -147,6 +147,26 @@ fn fids_knows_as_many_names_as_asked_and_leaves_nothing() {
 }
 
 #[test]
+fn names_that_are_kept_are_known_to_the_next_trial_too() {
+    let root = tree();
+    let own = || {
+        let files = snapshot(root.path()).into_iter().map(|(name, ..)| name);
+        files.filter(|name| name.contains("scratch/vmtax-open-fids/")).collect::<BTreeSet<_>>()
+    };
+    let run = |known: &str, keep: &str| {
+        let options = [("count", known), ("samples", "50"), ("keep", keep)];
+        let got = attempt(WorkloadName::OpenFids, root.path(), &options).unwrap();
+        assert_eq!(count(&got, "lookup"), known.parse::<u64>().unwrap());
+        own()
+    };
+    let few = run("500", "yes");
+    let more = run("1500", "yes");
+    assert!(few.len() > 50 && more.len() > few.len() && more.is_superset(&few), "{} and {}", few.len(), more.len());
+    assert_eq!(run("1500", "yes"), more, "what is there is used again");
+    assert!(run("20", "no").is_empty(), "what earlier trials kept is removed");
+}
+
+#[test]
 fn names_makes_what_is_asked_times_it_and_leaves_nothing() {
     let root = tree();
     let before = snapshot(root.path());

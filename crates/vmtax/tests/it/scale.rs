@@ -20,6 +20,24 @@ fn a_range_is_measured_and_shown_again_from_its_files() {
 }
 
 #[test]
+fn all_sizes_are_measured_in_one_boot_in_ascending_order() {
+    let place = Place::new();
+    let words = "scale threads.threads threads.time=0.02 --range 1,2,4 --one-boot --machine native --rounds 3 --budget 60 --dir";
+    place.vmtax(words).arg(place.runs()).succeeds().shows("in ascending order, which is not randomized");
+    assert_eq!(place.trials(), 9);
+    let recording = place.recording();
+    let turns = fs::read_dir(recording.join("turns")).unwrap().count();
+    assert_eq!(turns, 3, "a boot for each round");
+    let json = place.vmtax("report --json").arg(&recording).succeeds().stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["plan"]["range"]["one_boot"], serde_json::json!(true));
+    let sizes: Vec<u64> = report["trials"].as_array().unwrap().iter().map(|t| t["step"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [1, 2, 4, 1, 2, 4, 1, 2, 4]);
+    place.vmtax("scale guest.cpus threads --range 1,2,4 --one-boot").fails(&["cannot grow while the guest runs"]);
+    place.nothing_is_left();
+}
+
+#[test]
 fn what_is_no_range_is_refused_with_the_reason() {
     let place = Place::new();
     for (words, why) in [

@@ -5,28 +5,27 @@
 //! curve runs through the 95 % interval of every step. That some of these miss hardly ever rules out the growth law that is
 //! true, since m gives way; that no curve without m is possible takes intervals that hold together.
 
-use super::points::{Points, middle};
+use super::points::Points;
 use crate::interval::{interval_at, median_interval};
 use std::ops::RangeInclusive;
 use vmtax_model::{Interval, Law};
 
 /// How many times what it costs in the cache an item may cost outside.
 const CACHE_FACTOR: f64 = 2.5;
+/// The same within boots: what others' work adds to some sizes more than to others is in no constant part there.
+const CACHE_FACTOR_WITHIN_BOOTS: f64 = 3.0;
 /// Where the rounds are too few for intervals that hold in all steps together, each is widened on both sides by this
 /// share of its width.
 const WIDENED: f64 = 0.5;
 /// The constant part of another QEMU's cost may differ by this factor.
 const ANOTHER_QEMU: f64 = 1.25;
 /// How often a step's interval holds, or all of them together.
-const COVERAGE: f64 = 0.95;
+pub(super) const COVERAGE: f64 = 0.95;
 /// Exponents that are tried: 0 to 4.
 const EXPONENTS: RangeInclusive<u32> = 0..=200;
 const EXPONENT_STEP: f64 = 0.02;
-/// Constant parts that are tried: equally far apart, and closer and closer below the largest.
-const CONSTANTS: u32 = 40;
-const CLOSE_CONSTANTS: i32 = 24;
-/// What rounding adds.
-const ROUNDING: f64 = 1.0 + 1e-9;
+/// What rounding takes off a bound, as a share of it.
+const ROUNDING: f64 = 1e-9;
 
 /// The intervals of the steps' costs.
 pub(super) struct Intervals {
@@ -34,6 +33,8 @@ pub(super) struct Intervals {
     costs: Vec<Interval>,
     /// Between which the constant part lies.
     constant: (f64, f64),
+    /// How many times what it costs at the first size an item may cost at the last.
+    factor: f64,
 }
 
 impl Intervals {
@@ -55,9 +56,54 @@ impl Intervals {
         })
     }
 
+    /// The same of costs within one boot: in each round what the sizes cost beyond the first, as a share of what the last
+    /// does. Neither the boot's constant part nor its speed is in that. `wanted` is the coverage of each interval; `None` as
+    /// above, and where no boot has both the first size and the last.
+    pub fn within_boots(points: &Points, flat: Option<&Points>, wanted: f64) -> Option<Intervals> {
+        let last = points.sizes.len().checked_sub(1)?;
+        let levels = flat.map(Points::levels);
+        let boots =
+            || points.rounds.iter().enumerate().filter_map(|(r, round)| Some((r, round, round[0]?, round[last]?)));
+        // A boot without growth may have grown in any shape: it counts as the lowest and as the highest.
+        let share = |cost: f64, growth: f64, without: f64| if growth > 0.0 { cost / growth } else { without };
+        let interval = |of: &dyn Fn(f64) -> Vec<f64>| {
+            let at = |without: f64| {
+                let mut sorted = of(without);
+                sorted.sort_unstable_by(f64::total_cmp);
+                interval_at(&sorted, wanted)
+            };
+            let (low, high) = (at(f64::NEG_INFINITY)?, at(f64::INFINITY)?);
+            Some(Interval { low: low.low, high: high.high, coverage: low.coverage })
+        };
+        let column = |k: usize| {
+            interval(&|without| {
+                boots()
+                    .filter_map(|(_, round, first, top)| Some(share(round[k]? - first, top - first, without)))
+                    .collect()
+            })
+        };
+        // What has grown at the first size already: all that is not the constant part.
+        let grown_at_first = |constant: f64| {
+            interval(&|without| {
+                let level =
+                    |r: usize| levels.as_ref().map_or(Some(0.0), |levels| levels[r].map(|level| level * constant));
+                boots().filter_map(|(r, _, first, top)| Some(share(first - level(r)?, top - first, without))).collect()
+            })
+        };
+        let (sizes, costs): (Vec<f64>, Vec<Interval>) =
+            points.sizes.iter().enumerate().filter_map(|(k, size)| Some((*size, column(k)?))).unzip();
+        let least = if flat.is_some() { grown_at_first(ANOTHER_QEMU)?.low.max(0.0) } else { 0.0 };
+        let most = grown_at_first(1.0 / ANOTHER_QEMU)?.high;
+        (sizes.len() > 2).then_some(Intervals {
+            sizes,
+            costs,
+            constant: (-most, -least),
+            factor: CACHE_FACTOR_WITHIN_BOOTS,
+        })
+    }
+
     fn of(points: &Points, flat: Option<&Points>, interval: impl Fn(&[f64]) -> Option<Interval>) -> Option<Intervals> {
-        let levels = flat.map(|flat| flat.rounds.iter().map(|round| middle(round.iter().copied().flatten())).collect());
-        let levels: Vec<Option<f64>> = levels.unwrap_or_else(|| vec![Some(1.0); points.rounds.len()]);
+        let levels = flat.map_or_else(|| vec![Some(1.0); points.rounds.len()], Points::levels);
         let column = |k: usize| {
             let costs = points.rounds.iter().zip(&levels).filter_map(|(round, level)| Some(round[k]? / (*level)?));
             let mut sorted: Vec<f64> = costs.collect();
@@ -71,12 +117,12 @@ impl Intervals {
             Some(_) => (1.0 / ANOTHER_QEMU, least.min(ANOTHER_QEMU)),
             None => (0.0, least),
         };
-        (sizes.len() > 2).then_some(Intervals { sizes, costs, constant })
+        (sizes.len() > 2).then_some(Intervals { sizes, costs, constant, factor: CACHE_FACTOR })
     }
 
     /// The growth laws, the slowest first, without a gap in their order.
     pub fn laws(&self) -> Vec<Law> {
-        let is_allowed = |law: &Law| self.allow(|n| law.at(n), CACHE_FACTOR);
+        let is_allowed = |law: &Law| self.allow(|n| law.at(n), self.factor);
         let first = Law::GROWING.iter().position(is_allowed);
         let last = Law::GROWING.iter().rposition(is_allowed);
         first.zip(last).map_or(Vec::new(), |(first, last)| Law::GROWING[first..=last].to_vec())
@@ -91,42 +137,46 @@ impl Intervals {
     pub fn exponents(&self) -> Option<Interval> {
         let (bottom, top) = (self.sizes[0], self.sizes[self.sizes.len() - 1]);
         let powers =
-            EXPONENTS.map(|i| f64::from(i) * EXPONENT_STEP).filter(|e| self.allow(|n| n.powf(*e), CACHE_FACTOR));
+            EXPONENTS.map(|i| f64::from(i) * EXPONENT_STEP).filter(|e| self.allow(|n| n.powf(*e), self.factor));
         let all: Vec<f64> = powers.chain(self.laws().iter().map(|law| law.exponent(bottom, top))).collect();
         let (low, high) = (all.iter().copied().reduce(f64::min)?, all.iter().copied().reduce(f64::max)?);
         Some(Interval { low, high, coverage: COVERAGE })
     }
 
     /// Whether a curve of this growth runs through every interval, one item costing up to `factor` times as much at the top.
+    ///
+    /// The prices of an item that a step's interval allows, for a constant part c, are (low − c) / f to (high − c) / f. Prices
+    /// that rise with the size, to `factor` times the first at most, exist where no step's lowest price is above the highest
+    /// of a larger size, nor more than `factor` times that of any. Each of these bounds c.
     fn allow(&self, growth: impl Fn(f64) -> f64, factor: f64) -> bool {
-        let (low, high) = self.constant;
-        if low > high {
-            return false;
-        }
         let top = growth(self.sizes[self.sizes.len() - 1]);
-        let growing: Vec<f64> = self.sizes.iter().map(|n| growth(*n) / top).collect();
-        let apart = (0..=CONSTANTS).map(|i| low + (high - low) * f64::from(i) / f64::from(CONSTANTS));
-        let close = (1..=CLOSE_CONSTANTS).map(|i| high - (high - low) * 0.5_f64.powi(i));
-        apart.chain(close).any(|constant| self.allow_beyond(constant, &growing, factor))
-    }
-
-    /// The same for a known constant part: the lowest prices of an item that the intervals leave must fit below the highest.
-    fn allow_beyond(&self, constant: f64, growing: &[f64], factor: f64) -> bool {
+        let grown = || self.costs.iter().zip(self.sizes.iter().map(|n| growth(*n) / top)).enumerate();
+        let (mut low, mut high) = self.constant;
         // log 1 is 0: nothing has grown yet, and an item has no price.
-        let grown = || self.costs.iter().zip(growing);
-        if grown().any(|(cost, f)| *f <= 0.0 && (constant < cost.low || constant > cost.high)) {
-            return false;
+        for (_, (cost, _)) in grown().filter(|(_, (_, f))| *f <= 0.0) {
+            low = low.max(cost.low);
         }
-        let prices = || {
-            let of = |(cost, f): (&Interval, &f64)| (((cost.low - constant) / f).max(0.0), (cost.high - constant) / f);
-            grown().filter(|(_, f)| **f > 0.0).map(of)
-        };
-        let dearest = prices().map(|(low, _)| low).fold(0.0, f64::max);
-        let mut price = dearest / factor;
-        prices().all(|(low, high)| {
-            price = low.max(price);
-            price <= high * ROUNDING
-        })
+        for (k, (highest, f)) in grown() {
+            high = high.min(highest.high);
+            if f <= 0.0 {
+                continue;
+            }
+            for (j, (lowest, g)) in grown().filter(|(_, (_, g))| *g > 0.0) {
+                let share = if j <= k { 1.0 } else { 1.0 / factor };
+                let (slope, most) = (1.0 / f - share / g, highest.high / f - share * lowest.low / g);
+                let scale = highest.high.abs() / f + share * lowest.low.abs() / g;
+                if slope.abs() <= ROUNDING * (1.0 / f + share / g) {
+                    if most < -ROUNDING * scale {
+                        return false;
+                    }
+                } else if slope > 0.0 {
+                    high = high.min(most / slope);
+                } else {
+                    low = low.max(most / slope);
+                }
+            }
+        }
+        low <= high + ROUNDING * low.abs().max(high.abs())
     }
 }
 
@@ -139,7 +189,7 @@ mod tests {
         let interval = |n: &f64| Interval { low: cost(*n) / 1.01, high: cost(*n) * 1.01, coverage: 1.0 };
         let costs: Vec<Interval> = sizes.iter().map(interval).collect();
         let least = costs.iter().map(|c| c.high).fold(f64::INFINITY, f64::min);
-        Intervals { sizes: sizes.to_vec(), costs, constant: (0.0, least) }
+        Intervals { sizes: sizes.to_vec(), costs, constant: (0.0, least), factor: CACHE_FACTOR }
     }
 
     const SIZES: [f64; 5] = [1000.0, 4000.0, 16_000.0, 64_000.0, 256_000.0];

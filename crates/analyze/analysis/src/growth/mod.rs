@@ -7,12 +7,14 @@ mod permutation;
 mod points;
 #[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod simulated_boots;
 mod trials;
 
 pub use trials::growth;
 
 use crate::overhead::estimate;
-use compatible::Intervals;
+use compatible::{COVERAGE, Intervals};
 use law::Line;
 use points::{Points, middle};
 use vmtax_model::FEWEST_ROUNDS;
@@ -47,7 +49,9 @@ fn grown(points: &Points, flat: Option<&Points>) -> Grown {
     // A round that is left out here is left out there.
     let flat = flat.map(|flat| flat.in_rounds_of(points));
     let points = points.filled();
-    let p = permutation::chance_of_growth(&points);
+    // Within a boot the sizes rise, in no order drawn at random: the boots alone are independent.
+    let p =
+        if points.one_boot { permutation::chance_of_rising(&points) } else { permutation::chance_of_growth(&points) };
     let change = change(&points);
     let highest = change.and_then(|change| change.interval).map(|interval| interval.high);
     let is_flat = highest.is_some_and(|high| high <= WORTH_IT);
@@ -121,8 +125,13 @@ fn laws(points: &Points, flat: Option<&Points>) -> Result<Laws, NoLaw> {
         true => None,
         false => Some(NoLaw::CostSteps),
     };
-    let intervals = if each.laws().is_empty() { together } else { each };
-    Ok(Laws { laws: intervals.laws(), exponent: intervals.exponents(), no_law })
+    let within = |wanted: f64| Intervals::within_boots(points, flat, wanted).filter(|_| points.one_boot);
+    let all =
+        [within(COVERAGE), within(1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64), Some(each), Some(together)];
+    // The narrowest that any growth law fits.
+    let mut allowed = all.into_iter().flatten().map(|intervals| (intervals.laws(), intervals.exponents()));
+    let (laws, exponent) = allowed.find(|(laws, _)| !laws.is_empty()).unwrap_or_default();
+    Ok(Laws { laws, exponent, no_law })
 }
 
 /// The growth law through each round by itself.

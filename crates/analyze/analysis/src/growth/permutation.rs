@@ -67,7 +67,7 @@ mod tests {
 
     fn points(rounds: &[&[f64]]) -> Points {
         let sizes = (1..=rounds[0].len()).map(|i| i as f64).collect();
-        Points { sizes, rounds: rounds.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect() }
+        Points { sizes, rounds: rounds.iter().map(|r| r.iter().map(|v| Some(*v)).collect()).collect(), one_boot: false }
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub(super) struct Points {
     pub sizes: Vec<f64>,
     /// The rounds, as many places each as there are sizes.
     pub rounds: Vec<Vec<Option<f64>>>,
+    /// Whether a round's costs are of one boot, in ascending order of the sizes.
+    pub one_boot: bool,
 }
 
 impl Points {
@@ -18,6 +20,7 @@ impl Points {
         let only = |round: &Vec<Option<f64>>| kept.iter().map(|&k| round[k]).collect::<Vec<_>>();
         Points {
             sizes: kept.iter().map(|&k| self.sizes[k]).collect(),
+            one_boot: self.one_boot,
             rounds: self.rounds.iter().filter(|r| r.iter().any(Option::is_some)).map(only).collect(),
         }
     }
@@ -25,13 +28,18 @@ impl Points {
     /// These, in the rounds only that others have.
     pub fn in_rounds_of(&self, others: &Points) -> Points {
         let rounds = self.rounds.iter().zip(&others.rounds).filter(|(_, other)| other.iter().any(Option::is_some));
-        Points { sizes: self.sizes.clone(), rounds: rounds.map(|(own, _)| own.clone()).collect() }
+        Points { rounds: rounds.map(|(own, _)| own.clone()).collect(), sizes: self.sizes.clone(), ..*self }
     }
 
     /// The same without one round.
     pub fn without(&self, left_out: usize) -> Points {
         let others = self.rounds.iter().enumerate().filter(|(i, _)| *i != left_out);
-        Points { sizes: self.sizes.clone(), rounds: others.map(|(_, r)| r.clone()).collect() }
+        Points { rounds: others.map(|(_, r)| r.clone()).collect(), sizes: self.sizes.clone(), ..*self }
+    }
+
+    /// The median of each round's costs; `None` for a round without any.
+    pub fn levels(&self) -> Vec<Option<f64>> {
+        self.rounds.iter().map(|round| middle(round.iter().copied().flatten())).collect()
     }
 
     /// Each step's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
@@ -76,7 +84,7 @@ mod tests {
             level.iter().map(|l| shape.iter().map(|s| Some(s * l)).collect()).collect();
         rounds[1][2] = Some(1e6);
         rounds[3][0] = None;
-        let centres = Points { sizes: vec![1.0, 2.0, 3.0, 4.0], rounds }.centres();
+        let centres = Points { sizes: vec![1.0, 2.0, 3.0, 4.0], rounds, one_boot: false }.centres();
         for (centre, cost) in centres.iter().zip(shape) {
             assert!((centre.unwrap() / cost - 1.0).abs() < 1e-9, "{centres:?}");
         }

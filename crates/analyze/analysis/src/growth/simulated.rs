@@ -56,14 +56,14 @@ fn run(noise: Noise, sizes: &[f64], rounds: usize, cost: &dyn Fn(f64) -> f64, r:
         }
         costs
     };
-    grown(&Points { sizes: sizes.to_vec(), rounds: (0..rounds).map(round).collect() }, None)
+    grown(&Points { sizes: sizes.to_vec(), rounds: (0..rounds).map(round).collect(), one_boot: false }, None)
 }
 
 fn geometric_sizes(from: f64, to: f64, n: usize) -> Vec<f64> {
     (0..n).map(|i| (from * (to / from).powf(i as f64 / (n as f64 - 1.0))).round()).collect()
 }
 
-fn percent(hits: usize, of: usize) -> f64 {
+pub(super) fn percent(hits: usize, of: usize) -> f64 {
     hits as f64 / of as f64 * 100.0
 }
 
@@ -83,7 +83,7 @@ fn a_flat_cost_is_seldom_taken_for_growth() {
 
 /// Disturbances that differ from step to step, each step's size of them drawn anew for each run.
 #[derive(Debug, Clone, Copy)]
-enum Uneven {
+pub(super) enum Uneven {
     /// Log-normal, 0.5 to 5.5 %.
     Quiet,
     /// Student's t with two degrees of freedom, 2 to 17 %, and 15 % from round to round.
@@ -94,10 +94,10 @@ enum Uneven {
     Interrupted,
 }
 
-const UNEVEN: [Uneven; 4] = [Uneven::Quiet, Uneven::HeavyTailed, Uneven::OneSided, Uneven::Interrupted];
+pub(super) const UNEVEN: [Uneven; 4] = [Uneven::Quiet, Uneven::HeavyTailed, Uneven::OneSided, Uneven::Interrupted];
 
 impl Uneven {
-    fn factor(self, of_step: f64, r: &mut fastrand::Rng) -> f64 {
+    pub(super) fn factor(self, of_step: f64, r: &mut fastrand::Rng) -> f64 {
         match self {
             Uneven::Quiet => ((0.005 + 0.05 * of_step) * normal(r)).exp(),
             Uneven::HeavyTailed => {
@@ -113,7 +113,7 @@ impl Uneven {
     }
 
     /// How much a whole round is slower.
-    fn of_round(self, r: &mut fastrand::Rng) -> f64 {
+    pub(super) fn of_round(self, r: &mut fastrand::Rng) -> f64 {
         if matches!(self, Uneven::Quiet) { 1.0 } else { (0.15 * normal(r)).exp() }
     }
 }
@@ -121,32 +121,31 @@ impl Uneven {
 /// What is planted: a constant part of 1, and a part that grows the whole to so many times, before one item costs more
 /// from some step on.
 #[derive(Debug, Clone, Copy)]
-struct Truth {
-    law: Law,
-    times: f64,
-    cache: f64,
+pub(super) struct Truth {
+    pub law: Law,
+    pub times: f64,
+    pub cache: f64,
 }
 
 /// Over which steps and rounds it is measured, and whether beside another QEMU that does not grow, whose constant part is up
 /// to 15 % more or less.
 #[derive(Debug, Clone)]
-struct Design {
-    sizes: Vec<f64>,
-    rounds: usize,
-    beside: bool,
+pub(super) struct Design {
+    pub sizes: Vec<f64>,
+    pub rounds: usize,
+    pub beside: bool,
 }
 
 impl Design {
     /// One of those that there are, by chance.
-    fn drawn(steps: usize, rounds: usize, r: &mut fastrand::Rng) -> Design {
+    pub(super) fn drawn(steps: usize, rounds: usize, r: &mut fastrand::Rng) -> Design {
         let (from, to) = [(1000.0, 40_000.0), (1000.0, 278_000.0), (1.0, 64.0)][r.usize(0..3)];
         Design { sizes: geometric_sizes(from, to, steps), rounds, beside: r.bool() }
     }
 }
 
-/// A run: what is found, and by how much the planted cost grows.
-fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng) -> (Grown, f64) {
-    let Design { sizes, rounds, beside } = design;
+/// The planted cost at each size: 1 and what grows. From which step on one item costs more is drawn.
+pub(super) fn planted(truth: Truth, sizes: &[f64], r: &mut fastrand::Rng) -> Vec<f64> {
     let last = sizes.len() - 1;
     let exceeded = 1 + r.usize(0..last);
     let growing = |k: usize| truth.law.at(sizes[k]) * if k >= exceeded { truth.cache } else { 1.0 };
@@ -154,7 +153,14 @@ fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng)
     // What is more than the growth law's own growth has no constant part to speak of.
     let times = if low > 0.0 { truth.times.min(high / low * 0.98) } else { truth.times };
     let factor = if truth.law == Law::Constant { 0.0 } else { (times - 1.0) / (high - low * times) };
-    let cost = |k: usize| 1.0 + factor * growing(k);
+    (0..=last).map(|k| 1.0 + factor * growing(k)).collect()
+}
+
+/// A run: what is found, and by how much the planted cost grows.
+fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng) -> (Grown, f64) {
+    let Design { sizes, rounds, beside } = design;
+    let costs = planted(truth, sizes, r);
+    let (last, cost) = (sizes.len() - 1, |k: usize| costs[k]);
     let other = 0.85 + 0.3 * r.f64();
     let mut of_steps = || (0..=last).map(|_| r.f64()).collect::<Vec<_>>();
     let (own_steps, other_steps) = (of_steps(), of_steps());
@@ -164,13 +170,13 @@ fn measured(truth: Truth, noise: Uneven, design: &Design, r: &mut fastrand::Rng)
         own.push((0..=last).map(|k| Some(cost(k) * level * noise.factor(own_steps[k], r))).collect());
         flat.push((0..=last).map(|k| Some(other * level * noise.factor(other_steps[k], r))).collect());
     }
-    let points = |rounds| Points { sizes: sizes.clone(), rounds };
+    let points = |rounds| Points { sizes: sizes.clone(), rounds, one_boot: false };
     let (own, flat) = (points(own), points(flat));
     (grown(&own, beside.then_some(&flat)), cost(last) / cost(0))
 }
 
 /// Whether all that is reported of a run is true.
-fn is_true(found: &Grown, truth: Truth, total: f64, sizes: &[f64]) -> bool {
+pub(super) fn is_true(found: &Grown, truth: Truth, total: f64, sizes: &[f64]) -> bool {
     if truth.law == Law::Constant {
         return !found.grows;
     }
@@ -184,7 +190,7 @@ fn is_true(found: &Grown, truth: Truth, total: f64, sizes: &[f64]) -> bool {
     (!alone || total <= WORTH_IT) && covered && (!found.grows || found.law.is_none() || among)
 }
 
-fn truths() -> Vec<Truth> {
+pub(super) fn truths() -> Vec<Truth> {
     let growing =
         Law::GROWING.into_iter().flat_map(|law| [1.0, 1.5, 2.5].map(|cache| Truth { law, times: 4.0, cache }));
     [Truth { law: Law::Constant, times: 1.0, cache: 1.0 }].into_iter().chain(growing).collect()
@@ -204,12 +210,12 @@ fn true_reports(runs: usize, draw: impl Fn(&mut fastrand::Rng) -> (Truth, Design
 }
 
 /// Fewer runs than in `docs/statistics.md`; `VMTAX_SIMULATED_RUNS` sets them.
-fn runs() -> usize {
+pub(super) fn runs() -> usize {
     std::env::var("VMTAX_SIMULATED_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
 }
 
 /// At least 95 %, less what so few runs may be below by chance (three standard errors).
-fn assert_true(row: &str, rates: [f64; 4], runs: usize) {
+pub(super) fn assert_true(row: &str, rates: [f64; 4], runs: usize) {
     println!("| {row} | {} |", rates.map(|rate| format!("{rate:.1} %")).join(" | "));
     let chance = 3.0 * (95.0 * 5.0 / runs as f64).sqrt();
     assert!(rates.iter().all(|rate| *rate >= 95.0 - chance), "{row}: {rates:?}");
@@ -258,7 +264,7 @@ fn a_list_that_leaves_the_cache_is_not_called_quadratic() {
                     own.push(costs(&cost));
                     flat.push(costs(&|_| 200.0));
                 }
-                let points = |rounds| Points { sizes: sizes.clone(), rounds };
+                let points = |rounds| Points { sizes: sizes.clone(), rounds, one_boot: false };
                 let found = grown(&points(own), beside.then(|| points(flat)).as_ref());
                 is_true(&found, Truth { law: Law::Linear, times: 2.0, cache: 2.4 }, 1.9, &sizes)
             };
@@ -331,7 +337,7 @@ fn reproduced_and_missed(law: Law, noise: BootNoise, rounds: usize) -> [f64; 2] 
             list.push(sizes.iter().map(|n| of(110.0 + growing(*n))).collect());
             table.push(sizes.iter().map(|_| of(110.0 * other)).collect());
         }
-        let points = |rounds| Points { sizes: sizes.to_vec(), rounds };
+        let points = |rounds| Points { sizes: sizes.to_vec(), rounds, one_boot: false };
         let Some(found) = grown(&points(list), Some(&points(table))).exponent else { continue };
         missed += usize::from(law != Law::Constant && (own < found.low - 1e-9 || own > found.high + 1e-9));
         reproduced += usize::from(found.low > slower && found.low <= 1.0 && found.high >= 1.0 && found.high < faster);

@@ -27,21 +27,37 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
         option: plan.range().map_or(String::new(), |range| range.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
-        method: METHOD.to_owned(),
+        method: if plan.is_one_boot() { method(ONE_BOOT) } else { method(OWN_BOOTS) },
         warnings: warnings(plan, trials, &columns, rounds_complete),
         growths,
         missing,
     }
 }
 
-const METHOD: &str = "In each round every size has a fresh machine, in random order. A cost grows if cost and size are \
-                      correlated by rank (permutation test, 1,999 permutations, p < 5 %), most rounds rise, and the \
-                      minimum at the last size is 5 % above that at the first. A growth law f is allowed if some curve \
-                      a + b f(n) passes through every size's interval, where b may be up to 2.5 times as large at larger \
-                      sizes, as for a list that no longer fits in a cache; of these, the one with the smallest \
-                      leave-one-round-out error is named. One more: what an additional unit costs, the slope of the line \
-                      through a round's costs (robust), median over rounds. last/first: median of the rounds' own ratios, \
-                      not the ratio of the medians. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
+const OWN_BOOTS: [&str; 3] = [
+    "In each round every size has a fresh machine, in random order.",
+    "cost and size are correlated by rank (permutation test, 1,999 permutations, p < 5 %), most rounds rise,",
+    "passes through every size's interval",
+];
+const ONE_BOOT: [&str; 3] = [
+    "In each round a machine boots once and measures all sizes, in ascending order, which is not randomized: what changes \
+     with the time since boot counts as growth.",
+    "more rounds rise than chance explains (sign test over boots, p < 5 %)",
+    "passes through the interval of what every size costs beyond the first of the same boot, as a share of what the last \
+     does: the boot's constant part cancels",
+];
+
+/// What a round is, when a cost grows, and which growth laws are allowed, with what is common to all ranges.
+fn method([round, grows, allowed]: [&str; 3]) -> String {
+    format!(
+        "{round} A cost grows if {grows} and the minimum at the last size is 5 % above that at the first. A growth law f is \
+         allowed if some curve a + b f(n) {allowed}, where b may be up to 2.5 times as large at larger sizes, as for a list \
+         that no longer fits in a cache; of these, the one with the smallest leave-one-round-out error is named. One more: \
+         what an additional unit costs, the slope of the line through a round's costs (robust), median over rounds. \
+         last/first: median of the rounds' own ratios, not the ratio of the medians. Intervals span order statistics of the \
+         rounds and hold at least 95 % of the time."
+    )
+}
 
 fn of_column<'a>((machine, variant): Column<'a>, trials: &'a [TrialRecord]) -> impl Iterator<Item = &'a TrialRecord> {
     trials.iter().filter(move |t| t.machine == machine && t.variant == variant)
@@ -65,7 +81,11 @@ fn column(metric: Metric, at: Column<'_>, plan: &Plan, sizes: &[u64], trials: &[
     }
     let points = |costs: &BTreeMap<(u32, u64), f64>| {
         let round = |round: u32| sizes.iter().map(|size| costs.get(&(round, *size)).copied()).collect();
-        Points { sizes: sizes.iter().map(|&n| n as f64).collect(), rounds: (0..plan.rounds).map(round).collect() }
+        Points {
+            sizes: sizes.iter().map(|&n| n as f64).collect(),
+            rounds: (0..plan.rounds).map(round).collect(),
+            one_boot: plan.is_one_boot(),
+        }
     };
     let with_other_qemus = plan.columns().into_iter().filter(|other| is_other_qemu(plan, at, *other));
     let flat = with_other_qemus.map(|other| (other.1, points(&costs_at(other)))).find(|(_, points)| is_flat(points));

@@ -168,10 +168,15 @@ impl Plan {
     }
 
     fn check_size_range(&self, range: &SizeRange) -> Result<(), PlanError> {
-        if let Grows::Workload(workload, _) = range.grows()? {
-            if !self.runs(workload) {
+        match range.grows()? {
+            Grows::Workload(workload, _) if !self.runs(workload) => {
                 return invalid(format!("range.option is of {workload}, which the plan does not run: add it"));
             }
+            Grows::Guest(_) if range.one_boot => {
+                let what = "cannot grow while the guest runs: leave range.one_boot (--one-boot) out";
+                return invalid(format!("{} {what}", range.option));
+            }
+            _ => {}
         }
         if !(MIN_STEPS..=MAX_STEPS).contains(&range.steps.len()) {
             return invalid(format!(

@@ -5,7 +5,7 @@ use super::size_range::{Grows, GuestSize};
 use super::study::Study;
 use crate::{Machine, Probes};
 
-/// One machine in one round: it boots, runs every workload of the plan, and ends.
+/// One machine in one round at one step: it runs every workload of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// The round, from 0.
@@ -66,25 +66,45 @@ impl Plan {
         plan
     }
 
-    /// All slots in the order in which they run. A round has every machine once at each step, randomized by the seed, so that
-    /// drift of the host affects all alike; the first of a range with a budget has the sizes in ascending order.
-    /// After the rounds each guest runs once more where a command's requests are traced.
+    /// All slots in the order in which they run, those that share a boot together. A round has every machine once at each
+    /// step, randomized by the seed, so that drift of the host affects all alike. Where all sizes share a boot, they are in
+    /// ascending order within it, and the boots are randomized; the first round of another range with a budget has the sizes
+    /// in ascending order, too. After the rounds each guest runs once more where a command's requests are traced.
     pub fn schedule(&self) -> Vec<Slot> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();
         for round in 0..self.rounds {
             let steps = |(machine, variant)| (0..self.steps()).map(move |step| Slot { round, machine, variant, step });
-            let mut order: Vec<Slot> =
-                self.machines.iter().flat_map(|&m| self.variants_on(m)).flat_map(steps).collect();
-            random.shuffle(&mut order);
+            let machines = self.machines.iter().flat_map(|&m| self.variants_on(m)).map(steps);
+            let mut boots: Vec<Vec<Slot>> = match self.is_one_boot() {
+                true => machines.map(Iterator::collect).collect(),
+                false => machines.flatten().map(|slot| vec![slot]).collect(),
+            };
+            random.shuffle(&mut boots);
             if round == 0 && self.range().is_some_and(|range| range.budget_s.is_some()) {
-                order.sort_by_key(|slot| slot.step);
+                boots.sort_by_key(|boot| boot[0].step);
             }
-            slots.extend(order);
+            slots.extend(boots.into_iter().flatten());
         }
         let round = self.rounds;
         slots.extend(self.observed_after_rounds().map(|(machine, variant)| Slot { round, machine, variant, step: 0 }));
         slots
+    }
+
+    /// Whether a machine measures all sizes of the range in one boot.
+    pub fn is_one_boot(&self) -> bool {
+        self.range().is_some_and(|range| range.one_boot)
+    }
+
+    /// Whether two slots, one after the other, are of one boot.
+    pub fn share_boot(&self, a: &Slot, b: &Slot) -> bool {
+        self.is_one_boot() && (a.round, a.machine, a.variant) == (b.round, b.machine, b.variant)
+    }
+
+    /// How often machines boot in a round.
+    pub fn boots_per_round(&self) -> usize {
+        let machines: usize = self.machines.iter().map(|&m| self.variants_on(m).count()).sum();
+        if self.is_one_boot() { machines } else { machines * self.steps() }
     }
 
     /// The guests that are traced once more after the rounds.

@@ -28,6 +28,10 @@ pub struct SizeRange {
     /// to exceed this, and no round after the sixth begins later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
+    /// Whether a machine boots once a round and measures all sizes, in ascending order: what differs from boot to boot is
+    /// then the same at each size. Of options of a workload alone. Otherwise each size has a boot of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_boot: bool,
     /// Sizes that the budget left out, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<u64>,
@@ -83,7 +87,7 @@ impl SizeRange {
 
     /// Those sizes, without a budget.
     pub fn of(option: &str, steps: Vec<u64>) -> SizeRange {
-        SizeRange { option: option.to_owned(), steps, budget_s: None, left_out: Vec::new() }
+        SizeRange { option: option.to_owned(), steps, budget_s: None, one_boot: false, left_out: Vec::new() }
     }
 
     /// Leaves out all but the first `count` sizes.

@@ -120,6 +120,26 @@ fn sizes_rise_by_about_the_same_factor_and_end_where_they_should() {
 }
 
 #[test]
+fn sizes_that_share_a_boot_follow_on_each_other() {
+    let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
+    assert!(!plan.is_one_boot() && plan.boots_per_round() == 6);
+    let range = SizeRange { one_boot: true, ..plan.range().unwrap().clone() };
+    let plan = Plan { rounds: 20, study: Study::Scale(range), ..plan };
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    let schedule = plan.schedule();
+    let boots: Vec<_> = schedule.chunk_by(|a, b| plan.share_boot(a, b)).collect();
+    assert_eq!((boots.len(), plan.boots_per_round(), plan.trials()), (40, 2, 120));
+    for boot in &boots {
+        assert_eq!(boot.iter().map(|slot| slot.step).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+    let native_first = boots.chunks(2).filter(|round| round[0][0].machine == Machine::NATIVE).count();
+    assert!((4..=16).contains(&native_first), "machines are still in random order: {native_first}");
+    // Without a shared boot each slot is one.
+    let apart = Plan { study: Study::Scale(SizeRange::of("seqread.depth", vec![1, 4, 32])), ..plan };
+    assert_eq!(apart.schedule().chunk_by(|a, b| apart.share_boot(a, b)).count(), 120);
+}
+
+#[test]
 fn each_step_is_a_plan_and_a_turn_of_its_own() {
     let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
@@ -138,6 +158,9 @@ fn each_step_is_a_plan_and_a_turn_of_its_own() {
     let bounded = Plan { study: Study::Scale(range), ..plan }.schedule();
     assert!(bounded[..6].is_sorted_by_key(|t| t.step) && !bounded[6..].is_sorted_by_key(|t| t.step));
     let cpus = growing("guest.cpus", &[1, 2, 4]).unwrap();
+    assert!(cpus.to_toml().is_ok_and(|text| !text.contains("one_boot")), "as plans of older recordings have it");
+    let text = cpus.to_toml().unwrap().replace("[range]", "[range]\none_boot = true");
+    assert!(Plan::from_toml(&text).unwrap_err().to_string().contains("cannot grow while the guest runs"));
     assert_eq!(cpus.at_step(1).guest.cpus, 2);
     let text = cpus.to_toml().unwrap().replace("guest.cpus", "guest.disks").replace("\"native\", ", "");
     let disks = Plan::from_toml(&text).unwrap();

@@ -1,7 +1,7 @@
 //! Which sizes of a range a budget allows.
 
 use std::time::Duration;
-use vmtax_model::{FEWEST_ROUNDS, SizeRange};
+use vmtax_model::{FEWEST_ROUNDS, Plan, SizeRange};
 
 /// A growth law needs so many sizes: they are measured whatever they take.
 const FEWEST_SIZES: usize = 3;
@@ -10,17 +10,22 @@ const FEWEST_SIZES: usize = 3;
 pub(super) struct SizeTimes<'a> {
     range: &'a SizeRange,
     budget_s: u32,
+    /// How many boots of a round are taken to be as long as the ones that were timed: where all sizes share a boot, the first
+    /// decides for the others.
+    boots: usize,
     /// Seconds, of the sizes that were begun.
     spent: Vec<f64>,
 }
 
 impl<'a> SizeTimes<'a> {
-    /// Of a range before its first round; `None` without a budget.
-    pub fn of(range: &'a SizeRange) -> Option<SizeTimes<'a>> {
-        Some(SizeTimes { range, budget_s: range.budget_s?, spent: Vec::new() })
+    /// Of a plan's range before its first round; `None` without a budget.
+    pub fn of(plan: &'a Plan) -> Option<SizeTimes<'a>> {
+        let range = plan.range()?;
+        let boots = if range.one_boot { plan.boots_per_round() } else { 1 };
+        Some(SizeTimes { range, budget_s: range.budget_s?, boots, spent: Vec::new() })
     }
 
-    /// A machine ran at a step.
+    /// A machine ran at a step, in the first round.
     pub fn add(&mut self, step: usize, took: Duration) {
         self.spent.resize(self.spent.len().max(step + 1), 0.0);
         self.spent[step] += took.as_secs_f64();
@@ -36,20 +41,28 @@ impl<'a> SizeTimes<'a> {
         }
         let run = (sizes[step] - sizes[step - 1]) as f64 / (sizes[step - 1] - sizes[step - 2]) as f64;
         let next = last + (last - before).max(0.0) * run;
-        (self.spent.iter().sum::<f64>() + next) * f64::from(FEWEST_ROUNDS) > f64::from(self.budget_s)
+        let round = (self.spent.iter().sum::<f64>() + next) * self.boots as f64;
+        round * f64::from(FEWEST_ROUNDS) > f64::from(self.budget_s)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::Study;
 
     #[test]
     fn sizes_are_left_out_from_where_six_rounds_exceed_the_budget() {
+        let steps = || vec![1000, 4000, 16_000, 64_000, 256_000];
+        let text = "rounds = 6\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\nbytes = 10000\n[range]\noption = \"open-fids.count\"\n\
+                    steps = [1, 2, 3]\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n[[workload]]\nname = \"open-fids\"\n";
+        let plan = |budget_s, one_boot| {
+            let range = SizeRange { budget_s, one_boot, ..SizeRange::of("open-fids.count", steps()) };
+            Plan { study: Study::Scale(range), ..Plan::from_toml(text).unwrap() }
+        };
         let of = |budget_s, spent: &[u64]| {
-            let range =
-                SizeRange { budget_s, ..SizeRange::of("open-fids.count", vec![1000, 4000, 16_000, 64_000, 256_000]) };
-            let mut times = SizeTimes::of(&range)?;
+            let plan = plan(budget_s, false);
+            let mut times = SizeTimes::of(&plan)?;
             for (step, seconds) in spent.iter().enumerate() {
                 // Two machines.
                 times.add(step, Duration::from_secs(*seconds));
@@ -66,5 +79,14 @@ mod tests {
         // A size that took less than the one before does not promise less of the next.
         assert_eq!(of(Some(119), &[2, 4, 2]), Some(true));
         assert_eq!(of(Some(120), &[2, 4, 2]), Some(false));
+        // In one boot for all sizes the first variant's times count for both.
+        for (budget_s, exceeds) in [(229, false), (227, true)] {
+            let plan = plan(Some(budget_s), true);
+            let mut times = SizeTimes::of(&plan).unwrap();
+            for (step, seconds) in [1, 2, 4].into_iter().enumerate() {
+                times.add(step, Duration::from_secs(seconds));
+            }
+            assert_eq!(times.exceeds_budget(3), exceeds);
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! A run that is under way.
 
+use super::size_times::SizeTimes;
 use crate::Requirements;
+use crate::RunError;
 use crate::images::Images;
 use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use vmtax_model::{Machine, Probes, SizeRange, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
@@ -66,6 +69,11 @@ pub(super) struct Run<'a> {
     /// Steps of a range at which a machine failed to boot the first time, with the reason: not tried again.
     pub refused: BTreeMap<(Machine, usize, usize), String>,
     pub first_failure: Option<MachineError>,
+    /// How many of the range's steps are measured: a budget may leave the last ones out.
+    pub kept_steps: usize,
+    pub size_times: Option<SizeTimes<'a>>,
+    /// When the slot began, with the boot that it has alone or is the first of.
+    pub slot_began: Instant,
     pub writer: &'a mut Writer,
     pub progress: &'a mut dyn FnMut(Progress<'_>),
 }
@@ -81,6 +89,28 @@ impl<'a> Run<'a> {
     /// The VMM of the slot's machine.
     pub fn program(&self, slot: Slot) -> Option<&'a VmmProgram> {
         self.requirements?.program(slot.machine, slot.variant)
+    }
+
+    /// Whether a budget leaves the slot's size out, which is decided before its first trial. After a budget's first round,
+    /// the sizes that are kept stay.
+    pub fn is_left_out(&mut self, slot: Slot) -> Result<bool, RunError> {
+        let exceeds = |times: &SizeTimes<'_>| slot.round == 0 && times.exceeds_budget(slot.step);
+        if slot.step < self.kept_steps && self.size_times.as_ref().is_some_and(exceeds) {
+            self.kept_steps = slot.step;
+            if let Some(range) = self.writer.keep_sizes(slot.step)? {
+                (self.progress)(Progress::LeftOut { range });
+            }
+        }
+        Ok(slot.step >= self.kept_steps)
+    }
+
+    /// Notes what the slot took; the next one begins.
+    pub fn note_time(&mut self, slot: Slot) {
+        let took = self.slot_began.elapsed();
+        self.slot_began = Instant::now();
+        if let Some(times) = self.size_times.as_mut().filter(|_| slot.round == 0) {
+            times.add(slot.step, took);
+        }
     }
 
     /// The trials of a slot: each workload under each of the plan's probes.

@@ -9,15 +9,18 @@ use vmtax_model::{CpuSeconds, Execution, Outcome, PinnedCpus, ShareFacts, Slot, 
 use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
-    /// Writes down that the slot's trials from `from` on have no result.
-    pub(super) fn skip(&mut self, slot: Slot, from: usize, error: MachineError) -> Result<(), RunError> {
-        self.write_failed(slot, from, &format!("{} no longer ran: {error}", slot.machine))?;
+    /// Writes down that the trials of slots that share a boot have no result, from the first slot's trial `from` on.
+    pub(super) fn skip(&mut self, boot: &[Slot], from: usize, error: MachineError) -> Result<(), RunError> {
+        self.write_failed(boot, from, &format!("{} no longer ran: {error}", boot[0].machine))?;
         self.first_failure.get_or_insert(error);
         Ok(())
     }
 
-    pub(super) fn write_failed(&mut self, slot: Slot, from: usize, why: &str) -> Result<(), RunError> {
-        for trial in self.all(slot).into_iter().skip(from) {
+    pub(super) fn write_failed(&mut self, boot: &[Slot], from: usize, why: &str) -> Result<(), RunError> {
+        let kept = self.kept_steps;
+        let trials = |slot: &Slot| self.all(*slot).into_iter().map(|trial| (*slot, trial)).collect::<Vec<_>>();
+        let all: Vec<(Slot, Trial<'_>)> = boot.iter().filter(|slot| slot.step < kept).flat_map(trials).collect();
+        for (slot, trial) in all.into_iter().skip(from) {
             let outcome = Outcome::Failed { error: why.to_owned() };
             self.write(slot, trial, outcome, TrialNotes::none())?;
         }
@@ -60,7 +63,8 @@ impl Run<'_> {
     pub(super) fn log_folder(&self, slot: Slot) -> Result<PathBuf, RunError> {
         // By number: a variant's name may hold anything.
         let variant = if self.plan.variants.len() > 1 { format!("-{}", slot.variant) } else { String::new() };
-        let step = self.plan.size(slot.step).map_or(String::new(), |size| format!("-at-{size}"));
+        let size = self.plan.size(slot.step).filter(|_| !self.plan.is_one_boot());
+        let step = size.map_or(String::new(), |size| format!("-at-{size}"));
         let name = format!("{:04}-{}{variant}{step}", slot.round, slot.machine);
         let folder = self.writer.folder().join("turns").join(name);
         match fs::create_dir_all(&folder) {

@@ -7,8 +7,10 @@ use rustix::fs::{Mode, OFlags};
 use std::path::{Path, PathBuf};
 use vmtax_model::Latency;
 
-/// Files of its own on which calls are timed, at most.
-pub(super) const OWN: u64 = 500;
+/// Of so many names one is a file of its own, whatever the number of names: a trial with more of them has the same first ones.
+pub(super) const OWN_EVERY: u64 = 10;
+/// Own files on which calls are timed, at most: as many with many names as with few.
+const TIMED: usize = 100;
 /// Names in a folder of its own.
 const FOLDER: u64 = 1000;
 
@@ -16,11 +18,11 @@ const FOLDER: u64 = 1000;
 pub(super) struct Known<'a> {
     // Before the folder: what is held open goes before its names go.
     held: Vec<OwnedFd>,
-    folder: Folder,
+    pub folder: Folder,
     pub hold: bool,
     clock: &'a Clock,
     pub latency: Latency,
-    pub own: Vec<PathBuf>,
+    own: Vec<PathBuf>,
     made: u64,
 }
 
@@ -33,9 +35,8 @@ impl<'a> Known<'a> {
     /// Makes `count` names known, of the tree below `root` as far as it has any.
     pub fn learn(&mut self, count: u64, root: &Path) -> Result<(), WorkloadError> {
         let mut tree = Names::new(root);
-        let every = count.div_ceil(OWN);
         for number in 0..count {
-            let own = number % every == 0;
+            let own = number % OWN_EVERY == 0;
             let existing = if own { None } else { tree.next()? };
             let path = match existing {
                 Some(path) => path,
@@ -49,14 +50,24 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// An empty file.
+    /// The own files on which calls are timed, spread evenly over all names.
+    pub fn timed(&self) -> impl Iterator<Item = &PathBuf> {
+        self.own.iter().step_by(self.own.len().div_ceil(TIMED).max(1))
+    }
+
+    /// An empty file, which an earlier trial may have left.
     fn make(&mut self) -> Result<PathBuf, WorkloadError> {
+        let is_there = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AlreadyExists;
         let folder = self.folder.0.join(format!("{:05}", self.made / FOLDER));
         if self.made % FOLDER == 0 {
-            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+            std::fs::create_dir(&folder).or_else(|e| if is_there(&e) { Ok(()) } else { Err(e) })
+                .map_err(|e| error("make the folder", &folder, e))?;
         }
         let path = folder.join(format!("{:03}", self.made % FOLDER));
-        std::fs::File::create_new(&path).map_err(|e| error("make", &path, e))?;
+        // A name that is known already gets no second fid.
+        if std::fs::symlink_metadata(&path).is_err() {
+            std::fs::File::create_new(&path).map_err(|e| error("make", &path, e))?;
+        }
         self.made += 1;
         Ok(path)
     }

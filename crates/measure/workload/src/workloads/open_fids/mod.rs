@@ -2,8 +2,9 @@
 //! guest keeps: with `cache=loose` for each name ever looked up, and always for each file held open.
 //!
 //! `count` names are made known: names of the tree, and empty files in the share's folder `scratch` for the rest. Every
-//! so-many-th is such a file, at most 500: on these, drawn at random, `stat` and open with close are timed, so that
-//! they are spread over the server's list, first to last. Their stat is forced to the server: `AT_STATX_FORCE_SYNC` does
+//! tenth is such a file: on at most 100 of these, drawn at random, `stat` and open with close are timed, so that
+//! they are spread over the server's list, first to last. With `keep=yes` the files stay: a later trial in the same guest
+//! knows the same names and more, in the same order. Their stat is forced to the server: `AT_STATX_FORCE_SYNC` does
 //! so on NFS and virtiofs; Linux' 9p ignores it, and asks the server only for a name whose attributes it knows to be
 //! stale, hence before each timed stat a `chmod` that changes nothing. The stat is then one `Tgetattr` on the fid that
 //! the name has, in every cache mode. Of these chmods and stats on 9p the controller counts the CPU time of QEMU's main
@@ -17,8 +18,8 @@ use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, count, one_of};
 use crate::outcome::Yield;
-use crate::share::{NAME_BYTES, error, own_folder, root};
-use known::{Known, OWN};
+use crate::share::{NAME_BYTES, error, kept_folder, own_folder, root};
+use known::{Known, OWN_EVERY};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
@@ -44,6 +45,10 @@ workload! {
         "how", "cached", &["cached", "held"],
         "cached: looked up, which 9p with cache=loose remembers; held: held open",
     );
+    keep: Word = one_of(
+        "keep", "no", &["no", "yes"],
+        "yes: own files stay for a trial with more names in the same guest (scale --one-boot)",
+    );
     samples: u64 = count("samples", "2000", (1, 1 << 24), "calls of each kind that are timed");
 }
 
@@ -55,7 +60,7 @@ impl OpenFids {
 
 impl Workload for OpenFids {
     fn room(&self, tree_files: u64) -> Room {
-        let files = self.count.saturating_sub(tree_files).max(OWN.min(self.count));
+        let files = self.count.saturating_sub(tree_files).max(self.count.div_ceil(OWN_EVERY));
         let held_files = if self.holds() { self.count } else { 0 };
         Room {
             share_bytes: files * NAME_BYTES,
@@ -72,12 +77,14 @@ impl Workload for OpenFids {
         let (count, samples) = (self.count, self.samples);
         let mut got = Yield::default();
         let began = clock.start();
-        let mut known = Known::new(own_folder(WorkloadName::OpenFids, places)?, self.holds(), clock);
+        let kept = self.keep == "yes";
+        let folder = if kept { kept_folder(WorkloadName::OpenFids, places) } else { own_folder(WorkloadName::OpenFids, places) };
+        let mut known = Known::new(folder?, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
         }
         known.learn(count, root)?;
-        let own: Vec<CString> = known.own.iter().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
+        let own: Vec<CString> = known.timed().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
         let calls = Calls { clock, own: &own, stale: is_9p(root) };
         notify(places, BatchEdge::Begin)?;
         let (stat, again) = calls.stat(samples)?;
@@ -99,6 +106,9 @@ impl Workload for OpenFids {
         got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
         got.operation(learned, std::mem::take(&mut known.latency));
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        if kept {
+            known.folder.keep();
+        }
         Ok(got)
     }
 }
