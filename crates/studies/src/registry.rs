@@ -5,7 +5,7 @@ use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::{exits, layers, reproduce};
+use crate::{exits, layers, reproduce, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
         Study::Scale(_) => found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::json),
         Study::Profile(_) => Box::new(Profile::of(recording)?),
+        Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
+        Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
         Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::json),
         Study::Exits => {
             found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::findings_json(f))

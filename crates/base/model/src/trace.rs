@@ -268,6 +268,8 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: QEMU's log, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
+    /// [`crate::VmTrace`].
+    pub const VM_TRACE: &str = "vm-trace.json";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

@@ -24,8 +24,7 @@ pub fn host_disk(path: &Path) -> Result<HostDisk, ProbeError> {
     placed(path, true)
 }
 
-/// The same of a file that another works with: nothing is flushed, so a file with bytes that have no place yet has no
-/// known places.
+/// The same of a file that another works with: nothing is flushed, so bytes that have no place yet are in no extent.
 ///
 /// # Errors
 /// As [`host_disk`].
