@@ -26,8 +26,6 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
         Study::Scale(_) => found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::json),
         Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
-        Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
         Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::json),
         Study::Exits => {
             found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::findings_json(f))
@@ -36,6 +34,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             let findings = vmtax_analysis::antipatterns(plan, host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
         }
+        Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
+        Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
     };
     // A published result that this version does not know has no verdict.
     let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A disk of a running VM, with what joins its requests to the host's events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedDisk {
-    /// The path of its device among QEMU's objects, as `/machine/peripheral/disk0`; empty where it is not known.
+    /// The path of its device among QEMU's objects, as `/machine/peripheral/disk0/virtio-backend`; empty where it is not known.
     pub device: String,
     /// The disk.
     pub disk: VmDisk,
@@ -67,7 +67,7 @@ pub struct VmRequests {
     /// GAVG without the time at the host's device; null where that is not observed.
     pub kavg: Option<Summary>,
     /// From the host's block layer issuing it to the device completing it, 0 where the page cache answers; null where it is not
-    /// observed.
+    /// observed, as of flushes.
     pub davg: Option<Summary>,
 }
 

@@ -1,5 +1,6 @@
 //! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and fix.
 
+use crate::common::boot_guest::{BootGuest, polling};
 use crate::common::{Place, Running, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -237,4 +238,38 @@ fn the_case_of_antipatterns_has_a_verdict_for_each() {
         }
     }
     place.vmtax("report").arg(place.recording()).outcome().shows("antipattern, → fix").shows("claims");
+}
+
+/// A VM that somebody else started, asked for its exits alone: the most frequent is the one that its guest makes for ever.
+#[test]
+#[ignore = "needs root"]
+fn a_running_vms_exits_are_counted_by_device_with_the_remedy() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let vm = BootGuest::start(&place, "polls", "kvm", &polling(), "", "-serial null");
+    vm.ask("cont");
+    let mut last = String::new();
+    for number in 0..TRIES {
+        let words = format!("exits --vm {} --duration 3 --json --output out-{number}", vm.pid());
+        let report = json(&place.vmtax(&words).succeeds().stdout);
+        let (found, exits) = (&report["findings"], &report["findings"]["exits"]);
+        assert_eq!((&found["vm"]["name"], &exits["devices_from"]), (&"polls".into(), &"memory-tree".into()));
+        let first = &exits["addresses"][0];
+        // The firmware may not have booted it yet.
+        if first["address"] != 0x3fd {
+            last = format!("{first:#}");
+            continue;
+        }
+        assert_eq!(
+            (&first["device"], &first["register"], &first["write"]),
+            (&"serial".into(), &"line status".into(), &false.into())
+        );
+        assert!(costs(exits).contains(&"uart-polling"), "{:?}", costs(exits));
+        let text = place.vmtax(&format!("report out-{number}")).succeeds();
+        text.shows("polls makes").shows("VM exits a second").shows("reads of serial, line status take most");
+        return;
+    }
+    panic!("{TRIES} times: {last}");
 }

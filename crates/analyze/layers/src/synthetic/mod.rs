@@ -175,8 +175,13 @@ impl World {
         let mut at = begin;
         let d = |s: Checkpoint| times.interval[s as usize];
         let bytes = BLOCK;
-        let element =
-            Mark { address: Some(0x1000 + offset), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
+        let element = Mark {
+            address: Some(0x1000 + offset),
+            offset: Some(offset),
+            queue: Some(QUEUE),
+            kind: Some(RequestKind::Read),
+            ..Mark::default()
+        };
         truth.checkpoints.insert(S::Begin, at);
         let mut spend = |to: Checkpoint, state: State, ticks: u64| {
             if ticks > 0 {

@@ -18,6 +18,8 @@ use vmtax_model::{
 const BACKEND: &str = "/virtio-backend";
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
+/// More disks than this are not followed: the trace is read once for each.
+const MAX_DISKS: usize = 64;
 /// Before libvirt's IDs of virtio disks, `vda` first.
 const LIBVIRT: &str = "virtio-disk";
 
@@ -107,7 +109,9 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let mut devices: BTreeSet<String> = BTreeSet::new();
     each(&host, |readers, event| {
         if let Some(device) = readers.device(event).filter(|device| !devices.contains(&**device)) {
-            devices.insert(device.into_owned());
+            if devices.len() < MAX_DISKS {
+                devices.insert(device.into_owned());
+            }
         }
     })?;
     let of = |device: &str| {
@@ -227,9 +231,9 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
     if is_kvm && disk.is_none_or(|disk| disk.notify.is_empty()) {
         add(
             format!("doorbells of {name}"),
-            "QEMU's monitor does not tell their addresses, so a kick is seen only by the thread that it wakes"
+            "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
                 .to_owned(),
-            "give QEMU a QMP socket, and the device an id",
+            "give QEMU a QMP socket and the device an id, and trace once the guest is up",
         );
     }
     missing

@@ -10,6 +10,8 @@ use vmtax_observe::host_disk_in_use;
 
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
+/// Behind the path of a virtio disk: the part of the device that has the disk.
+const BACKEND: &str = "/virtio-backend";
 /// Block nodes stacked deeper than this are not followed.
 const MAX_NODES: usize = 8;
 
@@ -27,7 +29,7 @@ pub(crate) fn traced(
 ) -> Vec<TracedDisk> {
     let traced = |(device, disk): (Option<String>, VmDisk)| {
         let device = device.or_else(|| device_of(arguments, &disk.file)).unwrap_or_default();
-        let id = device.strip_prefix(PERIPHERAL);
+        let id = device.strip_prefix(PERIPHERAL).map(|id| id.trim_end_matches(BACKEND));
         let notify = monitor.zip(id).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
         TracedDisk { device, disk, host: HostDisk::default(), notify }
     };
@@ -69,7 +71,8 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
     let inserted = device.get("inserted")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     // "/machine/peripheral/ID/virtio-backend": the part behind is where virtio's devices keep the disk.
-    let path = text(&device["qdev"]).map(|path| path.trim_end_matches("/virtio-backend").to_owned());
+    let qdev = text(&device["qdev"]);
+    let path = qdev.as_deref().map(|qdev| qdev.trim_end_matches(BACKEND));
     let named = path.as_ref().and_then(|path| path.strip_prefix(PERIPHERAL));
     let id = named.map(str::to_owned).or_else(|| text(&device["device"])).or_else(|| text(&inserted["node-name"]));
     let disk = VmDisk {
@@ -79,11 +82,11 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
         aio: None,
-        iothread: path.as_ref().and_then(|path| monitor.iothread_of(path)),
+        iothread: path.and_then(|path| monitor.iothread_of(path)),
         host_device: None,
         extents: None,
     };
-    Some((path, disk))
+    Some((qdev, disk))
 }
 
 /// The device with an ID that the command line puts on a file, by its path among QEMU's objects.
@@ -102,17 +105,21 @@ fn device_of(arguments: &Arguments, file: &Path) -> Option<String> {
         nodes.extend(new);
     }
     let is_on = |device: &Properties| device.get("drive").is_some_and(|drive| nodes.iter().any(|node| node == drive));
-    let id = arguments.properties("device").find(is_on).and_then(|device| device.get("id").map(str::to_owned))?;
-    Some(format!("{PERIPHERAL}{id}"))
+    let device = arguments.properties("device").find(is_on)?;
+    let part = if device.first("driver")?.starts_with("virtio-blk") { BACKEND } else { "" };
+    Some(format!("{PERIPHERAL}{}{part}", device.get("id")?))
 }
 
-/// The file at the end of a chain of block nodes, which has no plain name where it has options.
+/// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where
+/// there is no file.
 fn host_file(name: &str) -> PathBuf {
-    fn inner(node: &Value) -> Option<&str> {
-        node["filename"].as_str().or_else(|| inner(node.get("file")?))
+    fn inner(node: &Value) -> Option<String> {
+        let file = node["filename"].as_str().map(str::to_owned);
+        let driver = || Some(format!("{}://", node["driver"].as_str()?));
+        file.or_else(|| node.get("file").map_or_else(driver, inner))
     }
     let node = name.strip_prefix("json:").and_then(|json| serde_json::from_str::<Value>(json).ok());
-    node.as_ref().and_then(inner).unwrap_or(name).into()
+    node.as_ref().and_then(inner).unwrap_or_else(|| name.to_owned()).into()
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {
@@ -152,6 +159,8 @@ mod tests {
         let node =
             r#"json:{"throttle-group":"g","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
         assert_eq!(host_file(node), Path::new("/d"));
+        let null = r#"json:{"driver":"raw","file":{"driver":"null-co","size":"64M"}}"#;
+        assert_eq!(host_file(null), Path::new("null-co://"));
         assert_eq!(host_file("/plain"), Path::new("/plain"));
         assert_eq!(host_file("json:{"), Path::new("json:{"));
     }
@@ -160,8 +169,8 @@ mod tests {
     fn the_device_on_a_file_is_found_in_the_command_line() {
         let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
         let of = |file: &str| device_of(&Arguments::from_line(line), Path::new(file));
-        assert_eq!(of("/a").as_deref(), Some("/machine/peripheral/disk-a"));
-        assert_eq!(of("/b").as_deref(), Some("/machine/peripheral/disk-b"));
+        assert_eq!(of("/a").as_deref(), Some("/machine/peripheral/disk-a/virtio-backend"));
+        assert_eq!(of("/b").as_deref(), Some("/machine/peripheral/disk-b/virtio-backend"));
         assert_eq!((of("/c"), of("/d")), (None, None));
     }
 
