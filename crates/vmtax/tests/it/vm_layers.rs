@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 const READS: [u16; 2] = [300, 40];
 /// QEMU's null driver answers so late, ns.
-const NULL: &str = "-drive if=none,id=d1,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=4000000 -device virtio-blk-pci,drive=d1,id=disk1";
+const NULL: &str = "-drive if=none,id=d1,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=100000000 -device virtio-blk-pci,drive=d1,id=disk1";
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
@@ -92,11 +92,11 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
 #[ignore = "needs root"]
 fn a_throttled_disk_shows_where_it_waits() {
     let place = Place::new();
-    let options = ",cache=none,aio=threads,throttling.iops-read=25";
-    let vm = BootGuest::start(&place, "throttled", "tcg", &reading([60, 0]), options, "");
+    let options = ",cache=none,aio=threads,throttling.iops-read=4";
+    let vm = BootGuest::start(&place, "throttled", "tcg", &reading([25, 0]), options, "");
     let tracing = traces(&place, &vm, "out", "--duration 600");
     vm.ask("cont");
-    until("the guest reads", || vm.reads_done("disk0") >= 60);
+    until("the guest reads", || vm.reads_done("disk0") >= 25);
     tracing.signal(Signal::INT);
     let report = json(&tracing.outcome().exits(0).stdout);
     let (requests, column) = of(&report, "disk0");

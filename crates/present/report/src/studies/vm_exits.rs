@@ -42,7 +42,11 @@ fn answer(found: &VmExits) -> String {
         most.filter(|reason| reason.exits.total_ns > 0.0).map_or(String::new(), |reason| reason_text(reason, &of_time));
     let device = exits.addresses.iter().filter(|a| !a.device.is_empty());
     let device = device.max_by(|a, b| a.exits.total_ns.total_cmp(&b.exits.total_ns)).map_or(String::new(), device_text);
-    let took = if total > 0.0 { format!("; those with a known time take {} of its vCPUs' time", of_time(total)) } else { String::new() };
+    let took = if total > 0.0 {
+        format!("; those with a known time take {} of its vCPUs' time", of_time(total))
+    } else {
+        String::new()
+    };
     format!("{name} makes {} VM exits a second{took}.{most}{device}", count(per_s.round() as u64))
 }
 

@@ -42,12 +42,12 @@ pub fn reading(reads: [u16; 2]) -> Vec<u8> {
     sector
 }
 
-/// A boot sector that reads a UART's line status for ever.
-pub fn polling() -> Vec<u8> {
-    let mut sector = vec![0; 512];
-    sector[..6].copy_from_slice(&[0xba, 0xfd, 0x03, 0xec, 0xeb, 0xfd]); // mov dx, 0x3fd; in al, dx; jmp to it
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
+/// Firmware that for ever reads a UART's line status and sends a byte, from the first instruction on.
+pub fn polling_firmware() -> Vec<u8> {
+    let mut rom = vec![0; 64 << 10];
+    // mov dx, 0x3fd; in al, dx; mov dx, 0x3f8; out dx, al; jmp to the first
+    rom[0xfff0..0xfffa].copy_from_slice(&[0xba, 0xfd, 0x03, 0xec, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf6]);
+    rom
 }
 
 /// The VM; it ends with the value.
