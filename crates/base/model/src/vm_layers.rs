@@ -71,6 +71,11 @@ pub struct VmRequests {
     pub davg: Option<Summary>,
 }
 
+impl VmLayers {
+    /// What is missing where this build of QEMU shows no requests at all.
+    pub const REQUESTS: &str = "requests to its disks";
+}
+
 /// The findings of the traced requests of a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmLayers {

@@ -10,8 +10,8 @@ use crate::join::joiner::Join;
 use std::collections::BTreeSet;
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, Side, TraceFacts, TracedDisk, VmTrace,
-    files,
+    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, Side, TraceFacts, TracedDisk, VmLayers,
+    VmTrace, files,
 };
 
 /// Behind the path of a virtio disk: the part of the device that has the disk.
@@ -241,7 +241,7 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
 
 fn unnamed_requests() -> Missing {
     Missing {
-        what: "requests to its disks".to_owned(),
+        what: VmLayers::REQUESTS.to_owned(),
         why: "in this build of QEMU no function shows a request when it is taken from the ring".to_owned(),
         fix: "use a distribution's build of QEMU".to_owned(),
     }
@@ -259,6 +259,79 @@ fn no_room(trace: &VmTrace) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::{Managed, Manager, RoleSource, VmDisk, VmFacts, Vmm};
+
+    fn trace(manager: Option<Manager>) -> VmTrace {
+        let vm = VmFacts {
+            pid: 1,
+            name: None,
+            binary: None,
+            vmm: Vmm::Qemu,
+            version: None,
+            managed: manager.map(|manager| Managed { manager, id: "1".to_owned() }),
+            accelerator: Some(Accelerator::Kvm),
+            vcpus: 1,
+            memory: 0,
+            roles_from: RoleSource::Names,
+            threads: Vec::new(),
+            disks: Vec::new(),
+            nics: Vec::new(),
+            cgroup: None,
+            abilities: Vec::new(),
+        };
+        VmTrace {
+            schema: 1,
+            tsc_mhz: 1000.0,
+            begin: 0,
+            end: 2_000_000_000,
+            vm,
+            threads: Vec::new(),
+            disks: Vec::new(),
+            ended: false,
+            full: false,
+            missing: Vec::new(),
+        }
+    }
+
+    fn disk(id: &str, file: &str, format: Option<&str>) -> TracedDisk {
+        let disk = VmDisk {
+            id: id.to_owned(),
+            file: file.into(),
+            format: format.map(str::to_owned),
+            direct: Some(true),
+            read_only: false,
+            aio: None,
+            iothread: None,
+            host_device: None,
+            extents: None,
+        };
+        TracedDisk { device: String::new(), disk, host: HostDisk::default(), notify: vec![(0, 4)] }
+    }
+
+    #[test]
+    fn a_disk_has_the_name_that_people_gave_it() {
+        let of = |device: &str, id: &str, manager| name(device, Some(&disk(id, "/d", None)), &trace(manager));
+        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", Some(Manager::Libvirt)), "vdb");
+        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", None), "virtio-disk1");
+        assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
+        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");
+        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "", None), "peripheral-anon/device[1]");
+    }
+
+    #[test]
+    fn what_a_disk_does_not_show_has_its_reason() {
+        let why = |disk: Option<&TracedDisk>| missing("vda", disk, &trace(None)).into_iter().map(|m| m.why).next();
+        assert!(why(None).unwrap().contains("which file"));
+        assert!(why(Some(&disk("", "null-co://", Some("raw")))).unwrap().contains("null driver"));
+        assert!(why(Some(&disk("", "/d", Some("qcow2")))).unwrap().starts_with("qcow2 puts"));
+        assert!(why(Some(&disk("", "/d", Some("raw")))).unwrap().contains("no single block device"));
+        let extents = vec![vmtax_model::Extent { file: 0, device: 0, length: 9 }];
+        let mut placed = disk("", "/d", Some("raw"));
+        placed.host = HostDisk { device: Some(1), extents };
+        assert_eq!(why(Some(&placed)), None);
+        placed.notify.clear();
+        assert!(why(Some(&placed)).unwrap().contains("QMP"));
+    }
 
     #[test]
     fn disks_are_numbered_as_libvirt_and_the_kernel_do() {

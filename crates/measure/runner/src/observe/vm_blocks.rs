@@ -5,10 +5,9 @@ use crate::RunError;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vmtax_model::{Accelerator, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, VmTrace, files};
+use vmtax_model::{Accelerator, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, VmTrace, files};
 use vmtax_observe::{ProbeSet, Tracer, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
@@ -72,14 +71,20 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
 
 /// What is traced of a VM among others on its host.
 fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Accelerator>) -> ProbeSet {
-    // The file that runs, also where this process sees no such path or another file there by now.
-    let binary = PathBuf::from(format!("/proc/{}/exe", vm.pid()));
+    let binary = vm.binary_file().unwrap_or_default();
     let mut devices: Vec<u64> = disks.iter().filter_map(|disk| disk.host.device).collect();
     devices.sort_unstable();
     devices.dedup();
     let doorbells: Vec<(u64, u64)> = disks.iter().flat_map(|disk| disk.notify.iter().copied()).collect();
     let is_kvm = accelerator == Some(Accelerator::Kvm);
-    let points = uprobes(vm.probe_points(), &binary);
+    let mut points = uprobes(vm.probe_points(), &binary);
+    // People know it by its own path.
+    if let Some(own) = vm.binary() {
+        let named = |missing: &mut Missing| {
+            missing.why = missing.why.replace(&*binary.to_string_lossy(), &own.to_string_lossy())
+        };
+        points.1.iter_mut().for_each(named);
+    }
     let mut set =
         ProbeSet::host(Probes::Layers.checkpoints(), threads, &devices, is_kvm, points).among_others(&doorbells);
     // What is missing of a disk is said of each.

@@ -42,6 +42,9 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
 /// That there is nothing to follow is an answer, too.
 fn idle(found: &VmLayers) -> String {
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
+    if found.missing.iter().any(|missing| missing.what == VmLayers::REQUESTS) {
+        return format!("The requests of {name} cannot be followed in this build of QEMU: below is why.");
+    }
     format!("No requests of {name} in {seconds:.1} s: none of its virtio disks was used.")
 }
 
