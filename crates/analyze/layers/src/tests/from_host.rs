@@ -4,7 +4,7 @@ use super::{START, alone, batches, deep, times};
 use crate::events::event::{HostEvent, Mark};
 use crate::join::joined::{Joined, Reason};
 use crate::join::joiner::Join;
-use crate::synthetic::{MAIN, QUEUE, Times, Truth, VCPU, World, facts, found};
+use crate::synthetic::{MAIN, OTHER, QUEUE, Times, Truth, VCPU, World, facts, found};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, RequestKind};
@@ -117,4 +117,23 @@ fn a_flush_has_no_place_and_one_whose_push_was_lost_is_counted() {
     assert_eq!(joined.requests.iter().map(|r| (r.kind, r.key)).collect::<Vec<_>>(), [(RequestKind::Flush, 0)]);
     let reasons: Vec<_> = joined.rejected.iter().map(|r| (r.kind, r.reason)).collect();
     assert_eq!(reasons, [(RequestKind::Write, Reason::Missing(Checkpoint::QemuPush))]);
+}
+
+#[test]
+fn an_interrupt_is_the_requests_if_the_notifying_thread_delivers_it_before_it_waits() {
+    let ends = |inject: (u64, i32), waits: u64| {
+        let mut world = World::new(START - 100);
+        let mark = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
+        let mut pass = |n, tid, checkpoint, mark| world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark));
+        pass(0, MAIN, Checkpoint::QemuPop, mark);
+        pass(10, MAIN, Checkpoint::QemuPush, mark);
+        pass(20, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE + 1), ..Mark::default() });
+        pass(30, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() });
+        pass(inject.0, inject.1, Checkpoint::Inject, Mark::default());
+        world.on_host(START + waits, MAIN, HostEvent::Woke);
+        join(&world).requests[0].end() - START
+    };
+    assert_eq!(ends((40, MAIN), 50), 40);
+    assert_eq!(ends((40, OTHER), 50), 30, "another thread's");
+    assert_eq!(ends((60, MAIN), 50), 30, "of other work");
 }
