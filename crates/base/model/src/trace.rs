@@ -196,6 +196,9 @@ pub struct HostDisk {
     pub device: Option<u64>,
     /// The file's extents, in order; empty where the file system has no FIEMAP.
     pub extents: Vec<Extent>,
+    /// QEMU's descriptors of the file; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptors: Vec<i32>,
 }
 
 /// The measured disk in the guest.

@@ -47,7 +47,7 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
         Some(start) => extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start)),
         None => extents.clear(),
     }
-    Ok(HostDisk { device: Some(underlying.device), extents })
+    Ok(HostDisk { device: Some(underlying.device), extents, descriptors: Vec::new() })
 }
 
 /// The whole device under another one.

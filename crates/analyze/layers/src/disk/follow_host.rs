@@ -3,7 +3,7 @@
 
 use super::follow::Follow;
 use super::request::GuestRequest;
-use crate::join::host::Passing;
+use crate::join::host::{Call, Passing};
 use crate::join::match_params::Violation;
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::Checkpoint;
@@ -28,6 +28,9 @@ impl Follow<'_> {
         }
         self.device(&part, &mut path)?;
         self.call(&part, &mut path, submit.map(|(_, submit)| submit));
+        if path.at(Checkpoint::HostCall).is_none() && part.alone {
+            self.only_call(submit.map_or(popped.at, |(at, _)| at), pushed.at, &mut path);
+        }
         self.kicked(&pop, popped.at, &mut path);
         if let Some(reaped) = self.reaped(&path, pushed.at, pushed.tid) {
             path.set(Checkpoint::QemuReap, reaped, PassedBy::Thread(pushed.tid));
@@ -42,6 +45,20 @@ impl Follow<'_> {
         let own = submits().find(|(_, s)| s.mark.address.is_some() && s.mark.address == pop.mark.address);
         let merged = || submits().find(|(_, s)| s.tid == pop.tid && s.mark.covers(part.offset));
         own.or_else(merged).map(|(at, submit)| (at, *submit))
+    }
+
+    /// The first call that transfers bytes of the disk's file: of a request that is alone it is the request's, wherever the
+    /// image's format has its bytes.
+    fn only_call(&self, from: u64, to: u64, path: &mut RequestPath) {
+        let calls = self.host.threads.iter().flat_map(|&tid| {
+            let calls = self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to);
+            let of_file = |call: &Call| self.host.descriptors.iter().any(|own| call.args[0] == *own as u64);
+            let transfers = move |call: &Call| call.kind.position(&call.args).is_some() && of_file(call);
+            calls.filter(move |(_, call)| transfers(call)).map(move |(enter, _)| (enter, tid))
+        });
+        if let Some((enter, tid)) = calls.min() {
+            path.set(Checkpoint::HostCall, enter, PassedBy::Thread(tid));
+        }
     }
 
     /// From the kick to the event loop, for a request that the loop popped because of it. One that it found by itself was in

@@ -25,7 +25,13 @@ impl InDevice {
         let now = event.moment();
         match event.what {
             HostEvent::Passes(Checkpoint::QemuPop, mark) => {
-                let unseen = self.0.insert(mark.address?, request(mark, now))?;
+                let address = mark.address?;
+                let others = || self.0.keys().any(|other| *other != address);
+                let request = GuestRequest { alone: !others(), ..request(mark, now) };
+                if !request.alone {
+                    self.0.values_mut().for_each(|other| other.alone = false);
+                }
+                let unseen = self.0.insert(address, request)?;
                 Some(Ended::Unseen(GuestRequest { complete: now, ..unseen }))
             }
             HostEvent::Passes(Checkpoint::QemuPush, mark) => {
@@ -48,5 +54,5 @@ fn request(mark: Mark, now: Moment) -> GuestRequest {
     // The header of others has any sector.
     let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
     let offset = mark.offset.filter(|_| is_somewhere).unwrap_or(NOWHERE);
-    GuestRequest { offset, bytes: 1, kind, inserted: None, issue: now, complete: now }
+    GuestRequest { offset, bytes: 1, kind, inserted: None, issue: now, complete: now, alone: true }
 }

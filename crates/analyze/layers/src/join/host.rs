@@ -38,6 +38,8 @@ pub(crate) struct HostWindow {
     /// Of these, those that run vCPUs.
     pub vcpus: BTreeSet<i32>,
     pub passed: Passed<Passing>,
+    /// QEMU's descriptors of the disk's file.
+    pub descriptors: Vec<i32>,
     extents: Extents,
 }
 
@@ -45,7 +47,8 @@ impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
         let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
-        HostWindow { extents: Extents::new(&facts.host_disk), threads, vcpus, ..HostWindow::default() }
+        let descriptors = facts.host_disk.descriptors.clone();
+        HostWindow { descriptors, extents: Extents::new(&facts.host_disk), threads, vcpus, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {

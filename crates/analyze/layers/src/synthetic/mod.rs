@@ -104,6 +104,7 @@ pub fn facts() -> TraceFacts {
                 Extent { file: 0, device: ON_DEVICE + (1 << 20), length: 1 << 20 },
                 Extent { file: 1 << 20, device: ON_DEVICE, length: 1 << 20 },
             ],
+            descriptors: vec![9],
         },
         guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
         notify: Vec::new(),

@@ -120,6 +120,39 @@ fn a_flush_has_no_place_and_one_whose_push_was_lost_is_counted() {
 }
 
 #[test]
+fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
+    const WORKER: i32 = 105;
+    const PREADV: u32 = 295;
+    let mut world = World::new(START - 100);
+    let mark = |address: u64| Mark {
+        address: Some(address),
+        offset: Some(address * 4096),
+        queue: Some(QUEUE),
+        kind: Some(RequestKind::Read),
+        bytes: 4096,
+    };
+    let mut request = |at: u64, addresses: &[u64]| {
+        let mut pass =
+            |n, checkpoint, address| world.on_host(at + n, MAIN, HostEvent::Passes(checkpoint, mark(address)));
+        addresses.iter().for_each(|&address| pass(address, Checkpoint::QemuPop, address));
+        addresses.iter().for_each(|&address| pass(10 + address, Checkpoint::QemuSubmit, address));
+        addresses.iter().for_each(|&address| pass(40 + address, Checkpoint::QemuPush, address));
+        // Elsewhere in the file than in the guest; and one of another file.
+        world.enter(at + 15, WORKER, PREADV, [8, 0, 1, 0]);
+        world.on_host(at + 16, WORKER, HostEvent::Exit);
+        world.enter(at + 20, WORKER, PREADV, [9, 0, 1, 1 << 30]);
+        world.on_host(at + 30, WORKER, HostEvent::Exit);
+        world.on_host(at + 35, MAIN, HostEvent::Woke);
+    };
+    request(START, &[1]);
+    request(START + 1000, &[2, 3]);
+    let joined = join(&world);
+    let calls: Vec<_> = joined.requests.iter().map(|r| r.at(Checkpoint::HostCall)).collect();
+    assert_eq!(calls, [Some(START + 20), None, None]);
+    assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(START + 35));
+}
+
+#[test]
 fn an_interrupt_is_the_requests_if_the_notifying_thread_delivers_it_before_it_waits() {
     let ends = |inject: (u64, i32), waits: u64| {
         let mut world = World::new(START - 100);

@@ -141,8 +141,14 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
 fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDisk>) -> Result<DiskData, LayersError> {
     let name = name(device, disk.as_ref(), trace);
     let is_direct = disk.as_ref().is_some_and(|disk| disk.disk.direct == Some(true));
-    // The page cache answers some.
-    let may_lack: &[Checkpoint] = if is_direct { &[] } else { &[Checkpoint::HostIssue, Checkpoint::HostComplete] };
+    let is_placed = disk.as_ref().is_some_and(|disk| is_placed(&disk.host));
+    let may_lack: &[Checkpoint] = match (is_placed, is_direct) {
+        (true, true) => &[],
+        // The page cache answers some.
+        (true, false) => &[Checkpoint::HostIssue, Checkpoint::HostComplete],
+        // Of several at once, which call is whose does not show.
+        (false, _) => &[Checkpoint::HostCall],
+    };
     let mut missing = missing(&name, disk.as_ref(), trace);
     let facts = TraceFacts {
         schema: trace.schema,
@@ -327,7 +333,7 @@ mod tests {
         assert!(why(Some(&disk("", "/d", Some("raw")))).unwrap().contains("no single block device"));
         let extents = vec![vmtax_model::Extent { file: 0, device: 0, length: 9 }];
         let mut placed = disk("", "/d", Some("raw"));
-        placed.host = HostDisk { device: Some(1), extents };
+        placed.host = HostDisk { device: Some(1), extents, descriptors: Vec::new() };
         assert_eq!(why(Some(&placed)), None);
         placed.notify.clear();
         assert!(why(Some(&placed)).unwrap().contains("QMP"));

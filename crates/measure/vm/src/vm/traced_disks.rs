@@ -28,13 +28,14 @@ impl Vm {
     fn place(&self, disks: &mut [TracedDisk], files: &[OpenFile]) {
         for TracedDisk { disk, host, .. } in disks {
             let path = self.process.path_of(&disk.file);
-            let Some(file) = files.iter().find(|file| file.is_at(&path)) else { continue };
-            if !is_raw(disk.format.as_deref(), &file.path) {
-                continue;
+            let open: Vec<&OpenFile> = files.iter().filter(|file| file.is_at(&path)).collect();
+            let Some(file) = open.first() else { continue };
+            if is_raw(disk.format.as_deref(), &file.path) {
+                if let Ok(now) = host_disk_in_use(&file.path) {
+                    *host = now;
+                }
             }
-            if let Ok(now) = host_disk_in_use(&file.path) {
-                *host = now;
-            }
+            host.descriptors = open.iter().map(|file| file.fd).collect();
         }
     }
 }
