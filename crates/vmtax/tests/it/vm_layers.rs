@@ -27,7 +27,7 @@ fn traces<'a>(place: &'a Place, vm: &BootGuest, out: &str, more: &str) -> Runnin
     let running = place.vmtax(&words).start(120);
     // Pages are read from the kernel only when it records.
     let is_page = |path: &std::path::PathBuf| path.to_string_lossy().contains("host-trace/bound.cpu");
-    until("it traces", || files_below(&place.path(out)).iter().any(|path| is_page(path)));
+    until("it traces", || files_below(&place.path(out)).iter().any(is_page));
     running
 }
 
@@ -42,6 +42,14 @@ fn of<'a>(report: &'a Value, disk: &str) -> (&'a Value, &'a Value) {
 fn percent(column: &Value, is: impl Fn(&Value) -> bool) -> f64 {
     let rows = column["rows"].as_array().unwrap().iter();
     rows.filter(|row| is(row)).map(|row| row["percent"].as_f64().unwrap()).sum()
+}
+
+/// Nearly all the time for which a request sleeps lies right behind QEMU's submission: however long it waits for CPUs of a busy
+/// host elsewhere.
+fn assert_waits_behind_submission(column: &Value) {
+    let all = percent(column, |row| row["state"] == "waiting");
+    let behind = percent(column, |row| row["state"] == "waiting" && row["from"] == "qemu-submit");
+    assert!(behind > 0.9 * all && behind > 1.0, "{behind} of {all}: {:#}", column["rows"]);
 }
 
 #[test]
@@ -76,8 +84,8 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
     let (requests, slow) = of(&report, "disk1");
     assert!(requests["davg"].is_null(), "{requests:#}");
     // QEMU makes it wait between submission and push.
-    let waits = percent(slow, |row| row["from"] == "qemu-submit" && row["layer"] == "qemu");
-    assert!(waits > 50.0, "{waits}: {:#}", slow["rows"]);
+    assert_waits_behind_submission(slow);
+    assert!(slow["rows"].as_array().unwrap().iter().all(|row| row["layer"] != "host-kernel"), "{:#}", slow["rows"]);
     assert!(slow["missing"].to_string().contains("null driver"), "{:#}", slow["missing"]);
 
     let again = place.vmtax("report out").succeeds().stdout;
@@ -101,8 +109,7 @@ fn a_throttled_disk_shows_where_it_waits() {
     let report = json(&tracing.outcome().exits(0).stdout);
     let (requests, column) = of(&report, "disk0");
     // A throttle group delays between QEMU's submission and the host's system call.
-    let waits = percent(column, |row| row["from"] == "qemu-submit" && row["state"] == "waiting");
-    assert!(waits > 50.0, "{waits}: {:#}", column["rows"]);
+    assert_waits_behind_submission(column);
     let mean = |of: &Value| of["mean_ns"].as_f64().unwrap();
     if !requests["davg"].is_null() {
         assert!(mean(&requests["kavg"]) > mean(&requests["davg"]), "{requests:#}");

@@ -19,10 +19,10 @@ use vmtax_vm::{Monitor, Vm};
 pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
     let (program, facts) = (vm.program(), vm.facts());
-    let exits = Exits::start(&vm).ok_or_else(|| RunError::NoExits { pid: spec.pid })?;
+    let exits = Exits::start(&vm).ok_or(RunError::NoExits { pid: spec.pid })?;
     let (counts, why) = exits.follow(&vm, spec.time(), &|| stop.load(Ordering::Relaxed));
     if counts.traced.is_none() && counts.counters.is_empty() {
-        return Err(why.map_or_else(|| RunError::NoExits { pid: spec.pid }, RunError::from));
+        return Err(why.map_or(RunError::NoExits { pid: spec.pid }, RunError::from));
     }
     let missing = why.map(|why| Missing::for_error("VM exits by reason and device", &why)).into_iter().collect();
     store(&mut files, files::EXITS, &counts)?;
