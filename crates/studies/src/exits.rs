@@ -1,9 +1,9 @@
 //! What one VM exit costs, by cause.
 
-use crate::options::{CommonOptions, OptionsError, StudyOptions, with_help};
+use crate::options::{CommonOptions, OptionsError, RunningVmOptions, StudyOptions, with_help};
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{ExitFindings, HostFacts, Plan};
+use vmtax_model::{ExitFindings, HostFacts, Plan, Study};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -26,12 +26,15 @@ const ROUNDS: u32 = 3;
     mut_arg("kernel_args", |a| a.hide(true)),
     mut_arg("cpus", |a| a.hide(true)),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
+    mut_arg("vm", |vm| vm.conflicts_with("count")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
-each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds.
+each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds. --vm \
+counts the exits of a KVM guest that runs already instead, by reason, device and register, each with its time, and as root.
 
 Examples:
   vmtax exits
-  vmtax exits --machine micro-kvm --count 100000 --json"
+  vmtax exits --machine micro-kvm --count 100000 --json
+  vmtax exits --vm web01"
 )]
 pub struct ExitsOptions {
     /// Exits of each kind in a round
@@ -39,10 +42,15 @@ pub struct ExitsOptions {
     count: u32,
     #[command(flatten)]
     common: CommonOptions,
+    #[command(flatten)]
+    running: RunningVmOptions,
 }
 
 impl StudyOptions for ExitsOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+        if let Some(plan) = self.running.plan(Study::VmExits) {
+            return plan;
+        }
         let machines = self.common.measurement.machine.clone().unwrap_or_else(|| host.micro_guests().to_vec());
         self.common.complete(Plan::new("exits", ROUNDS, machines, vec![vmtax_workload::exits(self.count)]))
     }

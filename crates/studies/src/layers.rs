@@ -1,7 +1,9 @@
 //! Where the time of a block request goes, layer by layer.
 
 use crate::analysis::StudyError;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, plan_file, variants, with_help};
+use crate::options::{
+    CommonOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments, plan_file, variants, with_help,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_layers::LayersError;
@@ -25,10 +27,12 @@ const REQUESTS: u64 = 1000;
             "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm (without KVM: micro-tcg) and kvm (if not usable: tcg)]"
         )
     ),
-    after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --vm`. Root traces \
-every layer; without root only the guest's layers are traced, and the report lists what is missing.
-The workload is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), iodepth=1..32 (1), \
-count=1000. `vmtax agent run seqread --help-options` lists all options.
+    mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set"])),
+    after_help = "The guest boots for the measurement. --vm follows the requests of a VM that runs already instead, by its host alone \
+and as root: from the doorbell through QEMU and the host's block layer to the interrupt, by disk and kind. Root traces \
+every layer; without root only the layers of a guest that is booted are traced, and the report lists what is missing.
+The workload of a guest that is booted is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
+iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options.
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
@@ -36,7 +40,8 @@ Examples:
   vmtax layers
   vmtax layers rw=randread iodepth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none
-  vmtax layers --machine micro-kvm"
+  vmtax layers --machine micro-kvm
+  vmtax layers --vm web01 --duration 30s"
 )]
 pub struct LayersOptions {
     /// Options of the workload as OPTION=VALUE, or a plan (.toml)
@@ -50,10 +55,15 @@ pub struct LayersOptions {
     set: Vec<String>,
     #[command(flatten)]
     common: CommonOptions,
+    #[command(flatten)]
+    running: RunningVmOptions,
 }
 
 impl StudyOptions for LayersOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+        if let Some(plan) = self.running.plan(Study::VmLayers) {
+            return plan;
+        }
         let mut plan = match plan_file(&self.what)? {
             Some(plan) => plan,
             None => self.plan_of_words(host)?,

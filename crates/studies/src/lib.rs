@@ -15,6 +15,7 @@ mod registry;
 pub mod reproduce;
 mod scale;
 mod share;
+mod vm;
 
 pub use analysis::{ReportFile, StudyError};
 pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_recordings, forecast};

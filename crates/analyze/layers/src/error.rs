@@ -10,7 +10,7 @@ pub enum LayersError {
     /// A file cannot be read.
     #[error("failed to read {}: {source}{}", path.display(), limit_remedy(.source))]
     Read { path: PathBuf, source: io::Error },
-    /// `trace.json` is invalid.
+    /// `trace.json` or `vm-trace.json` is invalid.
     #[error("{} is invalid ({reason}): record the trial again", path.display())]
     Facts { path: PathBuf, reason: String },
     /// The workload's stamps are invalid.

@@ -23,4 +23,4 @@ pub mod waits;
 pub use change::changes;
 pub use error::ProfileError;
 pub use import::{Imported, import};
-pub use recorded::Recorded;
+pub use recorded::{Recorded, vm_exits};

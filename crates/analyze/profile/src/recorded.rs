@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
-use vmtax_model::{CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, files};
+use vmtax_model::{
+    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, VmExits, files,
+};
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
 const MAX_FILE: u64 = 1 << 30;
@@ -119,6 +121,19 @@ fn guessed_roles() -> Missing {
             .to_owned(),
         fix: "Start QEMU with -name debug-threads=on".to_owned(),
     }
+}
+
+/// The exits of a running VM alone, from the files in the folder of its trial.
+///
+/// # Errors
+/// [`ProfileError`] with the file that is missing or damaged.
+pub fn vm_exits(folder: &Path) -> Result<VmExits, ProfileError> {
+    let ProfileFacts { pid, vm, mut missing, .. } = needed(folder, files::OBSERVED)?;
+    let counts: ExitCounts = needed(folder, files::EXITS)?;
+    let vm = vm.ok_or_else(|| damaged(folder, files::OBSERVED, "it names no VM"))?;
+    let exits = exits_of(&counts, pid, &mut missing);
+    let exits = exits.ok_or_else(|| damaged(folder, files::EXITS, "it holds no counts"))?;
+    Ok(VmExits { vm, exits, missing })
 }
 
 /// `None` where neither tracepoints nor counters told anything.

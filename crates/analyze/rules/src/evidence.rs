@@ -187,5 +187,7 @@ pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Opti
 
 /// Whether QEMU serves the disk in an iothread.
 pub(crate) fn has_iothread(column: &LayerColumn) -> bool {
-    column.calls.iter().any(|calls| matches!(calls.role, Role::Iothread(_)))
+    // Of a running VM the threads that its requests pass are known, and no system calls.
+    let passed = column.lifecycle.iter().any(|step| step.thread.starts_with("iothread "));
+    passed || column.calls.iter().any(|calls| matches!(calls.role, Role::Iothread(_)))
 }

@@ -37,6 +37,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
     LayerColumn {
         machine: Machine::KVM,
         variant: String::new(),
+        from_host: false,
         rounds: 1,
         matched: Matched { operations: 1, joined: 1, ..Matched::default() },
         clock,

@@ -1,6 +1,6 @@
 //! Which VM exits a running guest makes, and what they cost.
 
-use crate::Advice;
+use crate::{Advice, Missing, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -109,4 +109,15 @@ pub struct GuestExits {
     pub counters: BTreeMap<String, u64>,
     /// Known costs, the most frequent first.
     pub advice: Vec<Advice>,
+}
+
+/// The findings of `exits --vm`: the VM exits of a VM that runs already.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmExits {
+    /// The VM.
+    pub vm: VmFacts,
+    /// Its exits.
+    pub exits: GuestExits,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
 }

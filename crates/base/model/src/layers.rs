@@ -154,8 +154,11 @@ pub struct HeatMap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerColumn {
     pub machine: Machine,
-    /// Empty for the only one.
+    /// Empty for the only one; of a VM that vmtax did not boot the disk and the kind of request.
     pub variant: String,
+    /// Whether it is of a VM that vmtax did not boot, as its host sees it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_host: bool,
     /// Number of rounds with a traced result.
     pub rounds: u32,
     pub matched: Matched,

@@ -42,6 +42,7 @@ pub mod testing;
 mod trace;
 mod trial;
 mod vm;
+mod vm_layers;
 mod warning;
 mod workload;
 
@@ -61,7 +62,7 @@ pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, 
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
-pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
+pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
 pub use latency::{Latency, LatencyError, LatencySummary};
@@ -74,8 +75,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, Net, OWN, PinnedCpus, Pinning, Plan,
-    PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
+    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, Net, OWN, ObservedVm, PinnedCpus,
+    Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{
@@ -100,6 +101,7 @@ pub use trial::{
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
+pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use warning::Warning;
 pub use workload::{
     BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,

@@ -196,6 +196,9 @@ pub struct HostDisk {
     pub device: Option<u64>,
     /// The file's extents, in order; empty where the file system has no FIEMAP.
     pub extents: Vec<Extent>,
+    /// QEMU's descriptors of the file; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptors: Vec<i32>,
 }
 
 /// The measured disk in the guest.
@@ -268,6 +271,8 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: QEMU's log, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
+    /// [`crate::VmTrace`].
+    pub const VM_TRACE: &str = "vm-trace.json";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

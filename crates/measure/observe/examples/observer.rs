@@ -71,7 +71,8 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let is_kvm = vm.accelerator() == Some(Accelerator::Kvm);
     let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
     let probes = uprobes(PROBE_POINTS, &guest.binary());
-    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, &host_disk(&guest.disk()).unwrap(), is_kvm, probes);
+    let mut set =
+        ProbeSet::host(vmtax_model::DISK, &tids, host_disk(&guest.disk()).unwrap().device.as_slice(), is_kvm, probes);
     match name {
         "all" => set,
         "every-call" => ProbeSet::calls(&tids),

@@ -41,13 +41,14 @@ struct Raw {
     reserved: [u32; 3],
 }
 
-/// The extents of the first `length` bytes, in order; empty when the file system does not tell of all of them. `flush`:
-/// written bytes get their place first.
+/// The extents of the first `length` bytes, in order. `flush`: written bytes get their place first, and there are none when the
+/// file system does not tell of all of them; else those without a place are left out.
 pub(crate) fn extents(file: &File, length: u64, flush: bool) -> Vec<Extent> {
-    collect(file, length, if flush { SYNC } else { 0 }).unwrap_or_default()
+    collect(file, length, flush).unwrap_or_default()
 }
 
-fn collect(file: &File, length: u64, flags: u32) -> Option<Vec<Extent>> {
+fn collect(file: &File, length: u64, flush: bool) -> Option<Vec<Extent>> {
+    let flags = if flush { SYNC } else { 0 };
     let none = Raw { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
     let (mut found, mut start) = (Vec::new(), 0);
     while start < length {
@@ -70,7 +71,10 @@ fn collect(file: &File, length: u64, flags: u32) -> Option<Vec<Extent>> {
         let Some(last) = mapped.last() else { break };
         for raw in mapped {
             if raw.flags & ELSEWHERE != 0 {
-                return None;
+                if flush {
+                    return None;
+                }
+                continue;
             }
             found.push(Extent { file: raw.logical, device: raw.physical, length: raw.length });
         }

@@ -24,8 +24,7 @@ pub fn host_disk(path: &Path) -> Result<HostDisk, ProbeError> {
     placed(path, true)
 }
 
-/// The same of a file that another works with: nothing is flushed, so a file with bytes that have no place yet has no
-/// known places.
+/// The same of a file that another works with: nothing is flushed, so bytes that have no place yet are in no extent.
 ///
 /// # Errors
 /// As [`host_disk`].
@@ -48,7 +47,7 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
         Some(start) => extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start)),
         None => extents.clear(),
     }
-    Ok(HostDisk { device: Some(underlying.device), extents })
+    Ok(HostDisk { device: Some(underlying.device), extents, descriptors: Vec::new() })
 }
 
 /// The whole device under another one.

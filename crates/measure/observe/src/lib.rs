@@ -44,7 +44,7 @@ pub use host_disk::{host_disk, host_disk_in_use};
 pub use kvm_debugfs::{kvm_counters, kvm_offset};
 pub use perf::{Sampler, Sampling, Trigger};
 pub use probe_point::{ProbeAt, ProbePoint, ProbeUse};
-pub use probe_set::{Clock, Event, ProbeSet};
+pub use probe_set::{Clock, Event, HOST_DISK, ProbeSet};
 pub use process::{descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names};
 pub use schedule::schedule;
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};

@@ -1,7 +1,7 @@
 //! The events that tracers record, on both sides.
 
 use crate::Uprobe;
-use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, Source};
+use vmtax_model::{Checkpoint, CheckpointInfo, Missing, Scope, Side, Source};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,11 +90,12 @@ impl ProbeSet {
     /// The host's side: QEMU's threads on and off the CPU, where they wait for work and hand some to the kernel, in
     /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
     ///
-    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer.
+    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer. `devices` are
+    /// those beneath the disks, as block events print them.
     pub fn host(
         checkpoints: &'static [CheckpointInfo],
         qemu: &[i32],
-        disk: &HostDisk,
+        devices: &[u64],
         kvm: bool,
         uprobes: (Vec<Uprobe>, Vec<Missing>),
     ) -> ProbeSet {
@@ -105,10 +106,11 @@ impl ProbeSet {
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        let device = disk.device.map(|device| format!("dev == {device}"));
+        let device: Vec<String> = devices.iter().map(|device| format!("dev == {device}")).collect();
+        let device = (!device.is_empty()).then(|| device.join(" || "));
         if device.is_none() {
             set.missing.push(Missing {
-                what: "requests at the host's disk".into(),
+                what: HOST_DISK.into(),
                 why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
                     .into(),
                 fix: "record to a plain file system on one disk".into(),
@@ -137,11 +139,8 @@ impl ProbeSet {
     /// range with its length. Where none is known, all.
     pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
         for event in self.bound.iter_mut().filter(|event| event.system == "kvm") {
-            let field = match event.names {
-                ["kvm_mmio" | "kvm_fast_mmio"] => "gpa",
-                ["kvm_pio"] => "port",
-                _ => continue,
-            };
+            let Some(name) = ACCESSES.into_iter().find(|name| event.names == [*name]) else { continue };
+            let field = if name == "kvm_pio" { "port" } else { "gpa" };
             let within = |(first, length): &(u64, u64)| {
                 let last = first.saturating_add(length.saturating_sub(1));
                 // The kernel refuses a number that does not fit the field, which is of 32 bits for a port.
@@ -151,6 +150,20 @@ impl ProbeSet {
             let any: Vec<String> = ranges.iter().filter_map(within).collect();
             event.filter = (!any.is_empty()).then(|| any.join(" || "));
         }
+    }
+
+    /// Of a VM among others on its host, what its own threads do alone: of KVM's interrupts those that they deliver; no guest's
+    /// accesses where the doorbells' addresses are not known.
+    #[must_use]
+    pub fn among_others(mut self, doorbells: &[(u64, u64)]) -> ProbeSet {
+        let (of_kvm, free) = self.free.into_iter().partition(|event| event.system == "kvm");
+        self.free = free;
+        self.bound.extend::<Vec<Event>>(of_kvm);
+        self.keep_doorbells(doorbells);
+        if doorbells.is_empty() {
+            self.bound.retain(|event| !ACCESSES.contains(&event.names[0]));
+        }
+        self
     }
 
     /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
@@ -175,6 +188,12 @@ impl ProbeSet {
         ProbeSet { threads: qemu.to_vec(), bound, ..ProbeSet::default() }
     }
 }
+
+/// What is missing where the disk lies on no block device.
+pub const HOST_DISK: &str = "requests at the host's disk";
+
+/// KVM's events of a guest's accesses to devices.
+const ACCESSES: [&str; 3] = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio"];
 
 const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 
@@ -224,7 +243,24 @@ mod tests {
     fn host(kvm: bool, device: Option<u64>) -> ProbeSet {
         let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
         let probes = ["pop", "submit", "push", "notify", "inject"].map(probe).into();
-        ProbeSet::host(vmtax_model::DISK, &[7, 8], &HostDisk { device, extents: Vec::new() }, kvm, (probes, Vec::new()))
+        ProbeSet::host(vmtax_model::DISK, &[7, 8], device.as_slice(), kvm, (probes, Vec::new()))
+    }
+
+    #[test]
+    fn of_a_vm_among_others_its_own_threads_are_traced() {
+        let set = host(true, Some(5)).among_others(&[]);
+        assert_eq!(names(&set.free), ["block_rq_issue", "block_rq_complete"]);
+        let bound = names(&set.bound);
+        assert!(bound.contains(&"kvm_msi_set_irq") && !ACCESSES.iter().any(|name| bound.contains(name)), "{bound:?}");
+        let set = host(true, Some(5)).among_others(&[(0x1000, 4)]);
+        assert!(set.bound.iter().any(|e| e.names == ["kvm_mmio"] && e.filter.is_some()));
+    }
+
+    #[test]
+    fn several_disks_may_lie_on_several_devices() {
+        let set = ProbeSet::host(vmtax_model::DISK, &[7], &[5, 6], false, (Vec::new(), Vec::new()));
+        assert!(set.free.iter().all(|e| e.filter.as_deref() == Some("dev == 5 || dev == 6")), "{:?}", set.free);
+        assert!(set.missing.is_empty());
     }
 
     #[test]

@@ -55,7 +55,8 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     assert_eq!(found.iter().any(|t| t.role == Role::Iothread("io0".into())), iothread, "{found:?}");
     let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
     let disk = host_disk(&guest.disk()).unwrap();
-    let set = ProbeSet::host(vmtax_model::DISK, &tids, &disk, false, uprobes(PROBE_POINTS, &guest.binary()));
+    let set =
+        ProbeSet::host(vmtax_model::DISK, &tids, disk.device.as_slice(), false, uprobes(PROBE_POINTS, &guest.binary()));
     let tracer = Tracer::start(&set, 16 << 10).unwrap();
     assert_eq!(tracer.missing(), []);
     tracer.on().unwrap();

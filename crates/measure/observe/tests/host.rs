@@ -246,9 +246,10 @@ fn the_hosts_own_set_is_there() {
     let disk = vmtax_observe::host_disk(&std::env::current_exe().unwrap()).unwrap();
     let none = (Vec::new(), Vec::new());
     let tracer =
-        Tracer::start(&ProbeSet::host(vmtax_model::DISK, &[thread()], &disk, false, none.clone()), 64).unwrap();
+        Tracer::start(&ProbeSet::host(vmtax_model::DISK, &[thread()], disk.device.as_slice(), false, none.clone()), 64)
+            .unwrap();
     assert_eq!(tracer.missing().iter().filter(|m| !m.what.contains("io_uring")).count(), 0, "{:?}", tracer.missing());
-    let set = ProbeSet::host(vmtax_model::DISK, &[thread()], &HostDisk::default(), false, none);
+    let set = ProbeSet::host(vmtax_model::DISK, &[thread()], &[], false, none);
     assert!(set.free.is_empty() && set.missing.iter().any(|m| m.what.contains("host's disk")));
 }
 

@@ -12,7 +12,7 @@ mod shares;
 mod stood_still;
 pub mod tool_output;
 
-pub use observe::profile;
+pub use observe::{profile, vm_exits, vm_layers};
 pub use requirements::{Requirements, find_requirements};
 pub use run::{Ended, Progress, Watch, run};
 
@@ -68,6 +68,20 @@ pub enum RunError {
         machine: Machine,
         /// The reason.
         source: MachineError,
+    },
+    /// What is to be observed is no VM, or no longer.
+    #[error("process {pid} runs no VM: `vmtax vms` lists those that run")]
+    NoVm {
+        /// The process.
+        pid: i32,
+    },
+    /// A VM without VM exits.
+    #[error(
+        "process {pid} has no VM exits: KVM runs no guest of it (TCG has none). `vmtax profile --vm` shows what its threads do"
+    )]
+    NoExits {
+        /// The process.
+        pid: i32,
     },
     /// A process cannot be observed.
     #[error(transparent)]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_export::{Perfetto, Requests, Segments, Trial, at_quantile};
-use vmtax_layers::JoinedRequest;
-use vmtax_model::Probes;
+use vmtax_layers::{JoinedRequest, VmTrial};
+use vmtax_model::{Probes, Study};
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
@@ -13,7 +13,11 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     }
     let recording = vmtax_recording::open(&args.run)?;
     let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
-    if !recording.trials.iter().any(|t| done(&t)) {
+    let attached = match recording.plan.study {
+        Study::VmLayers(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
+        _ => Vec::new(),
+    };
+    if attached.is_empty() && !recording.trials.iter().any(|t| done(&t)) {
         return Err(Fault::Usage(format!(
             "{} has no observed trial: `vmtax layers` makes such recordings",
             args.run.display()
@@ -23,14 +27,11 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
     let mut segments = create(args.segments.as_ref())?.map(Segments::new).transpose()?;
     let (mut trials, mut joined_requests) = (0, 0);
-    // A trial at a time: all of a long recording would not fit into memory.
-    for record in recording.trials.iter().filter(done) {
-        let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
+    let mut add = |trial: Trial<'_>| {
+        let joined = trial.joined;
         (trials, joined_requests) = (trials + 1, joined_requests + joined.requests.len());
-        let (number, machine, round) = (record.number, record.machine, record.round);
-        let trial = Trial { number, machine, variant: &record.variant, round, joined: &joined };
         if let Some(out) = &mut perfetto {
-            let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(&joined, share(q))).collect();
+            let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(joined, share(q))).collect();
             out.add(&trial, |r| args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r)))?;
         }
         if let Some(out) = &mut requests {
@@ -39,6 +40,17 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         if let Some(out) = &mut segments {
             out.add(&trial)?;
         }
+        Ok::<(), Fault>(())
+    };
+    // A trial at a time: all of a long recording would not fit into memory.
+    for record in recording.trials.iter().filter(done) {
+        let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
+        let (number, machine, round) = (record.number, record.machine, record.round);
+        add(Trial { number, machine, variant: &record.variant, round, joined: &joined })?;
+    }
+    // Of a running VM each disk stands for a trial.
+    for (number, VmTrial { machine, disk, joined }) in (0..).zip(&attached) {
+        add(Trial { number, machine: *machine, variant: disk, round: 0, joined })?;
     }
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vmtax_model::number::{counted, nanoseconds};
-use vmtax_model::{HostFacts, Plan};
+use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_observe::StopTime;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
 use vmtax_studies::InterimAnalyses;
@@ -77,12 +77,13 @@ pub(super) fn record(
 
 /// Observes a process that runs already.
 fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
-    let Some((settings, pid)) = plan.profile().and_then(|settings| Some((settings, settings.pid?))) else {
+    let settings = plan.profile();
+    let Some(pid) = plan.observed_vm().map(|vm| vm.pid).or(settings.and_then(|settings| settings.pid)) else {
         let what = "the plan is of a file of another tool: give that to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
     vmtax_observe::may_observe(pid)?;
-    if let Some(limit) = settings.stop_limit() {
+    if let Some((settings, limit)) = settings.and_then(|settings| Some((settings, settings.stop_limit()?))) {
         display.note(&expected_stops(pid, settings.wall_hz, limit));
     }
     // With Ctrl-C and its like: what was recorded until then is shown.
@@ -93,9 +94,14 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
-    let profiled = writer.trial_files(0).map_err(Fault::from);
-    let profiled = profiled.and_then(|files| Ok(vmtax_runner::profile(pid, settings, files, &stopped)?));
-    if let Err(fault) = profiled {
+    let observe = |files| match (&plan.study, settings) {
+        (Study::VmLayers(vm), _) => vmtax_runner::vm_layers(vm, files, &stopped),
+        (Study::VmExits(vm), _) => vmtax_runner::vm_exits(vm, files, &stopped),
+        (_, Some(settings)) => vmtax_runner::profile(pid, settings, files, &stopped),
+        (_, None) => Ok(()),
+    };
+    let observed = writer.trial_files(0).map_err(Fault::from).and_then(|files| Ok(observe(files)?));
+    if let Err(fault) = observed {
         writer.discard();
         return Err(fault);
     }

@@ -200,3 +200,32 @@ fn a_tree_is_read_through_each_share() {
         assert!(trial["share"]["mount"].as_str().unwrap().contains(kind), "{}", trial["share"]);
     }
 }
+
+/// To `layers --vm` the guest of another vmtax is a VM like any other.
+#[test]
+#[ignore = "needs root"]
+fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let (place, other) = (Place::new(), Place::new());
+    let words = "--machine kvm --rounds 1 seqread rw=randread iodepth=32 count=0 time=40";
+    let mut run = kvm(&other, &guest, "run", words).start(120);
+    let qemu = |place: &Place| place.processes().into_iter().find(|process| process.is_qemu()).map(|qemu| qemu.pid);
+    let pid = run.until("the guest runs", qemu);
+    // Until it has booted there are no requests.
+    let mut tries = (0..12).map(|number| {
+        let words = format!("layers --vm {pid} --duration 3 --output out-{number} --json");
+        json(&place.vmtax(&words).succeeds().stdout)
+    });
+    let count = |report: &Value| report["findings"]["requests"][0]["requests"].as_u64().unwrap_or(0);
+    let report = tries.find(|report| count(report) > 100).expect("it reads its disk");
+    run.signal(crate::common::Signal::INT);
+    run.outcome();
+    let requests = &report["findings"]["requests"][0];
+    assert_eq!(requests["kind"], "read");
+    assert!(number(&requests["followed"]) >= 0.98 * number(&requests["requests"]), "{requests:#}");
+    assert!(requests["davg"].is_object(), "{requests:#}");
+    let rows = report["findings"]["layers"]["columns"][0]["rows"].as_array().unwrap();
+    for to in ["qemu-wake", "qemu-pop", "host-issue", "host-complete", "qemu-reap", "qemu-push", "inject"] {
+        assert!(rows.iter().any(|row| row["to"] == to && number(&row["count"]) > 0.0), "no {to}: {rows:#?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `vmtax layers` and the host around it: other disks, missing rights, other people's traces, and a sudden end.
 
+use crate::common::traces::{traces_of, tracing};
 use crate::common::{Place, Signal, fake_qemu, is_root, json, kernel, layers_plan, qemu, wrapped_qemu};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
@@ -63,21 +64,6 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
     let rows = column["rows"].as_array().unwrap();
     assert!(rows.iter().all(|r| r["layer"] != "guest-kernel"), "{rows:?}");
     assert!(!is_root() || rows.iter().any(|r| r["layer"] == "device"), "{rows:?}");
-}
-
-/// tracefs, also where nobody has mounted it.
-fn tracing() -> PathBuf {
-    vmtax_observe::tracefs().unwrap()
-}
-
-/// What there is of the trace of the process `pid`: instances and definitions of probes.
-fn traces_of(pid: u32) -> Vec<String> {
-    let instances = fs::read_dir(tracing().join("instances")).into_iter().flatten().flatten();
-    let names = instances.map(|e| e.file_name().into_string().unwrap());
-    let mut traces: Vec<String> = names.filter(|name| name.starts_with(&format!("vmtax-{pid}-"))).collect();
-    let defined = fs::read_to_string(tracing().join("uprobe_events")).unwrap_or_default();
-    traces.extend(defined.lines().filter(|l| l.contains(&format!(":vmtax_{pid}_"))).map(str::to_owned));
-    traces
 }
 
 /// A trace of somebody else's: an instance that listens to a probe. Removed at the end.

@@ -36,3 +36,4 @@ mod run;
 mod scale;
 mod share;
 mod share_faults;
+mod vm_layers;

@@ -1,5 +1,6 @@
 //! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and fix.
 
+use crate::common::boot_guest::{BootGuest, polling_firmware, reading};
 use crate::common::{Place, Running, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -237,4 +238,40 @@ fn the_case_of_antipatterns_has_a_verdict_for_each() {
         }
     }
     place.vmtax("report").arg(place.recording()).outcome().shows("antipattern, → fix").shows("claims");
+}
+
+/// A VM that somebody else started, asked for its exits alone: the most frequent is the one that its guest makes for ever.
+#[test]
+#[ignore = "needs root"]
+fn a_running_vms_exits_are_counted_by_device_with_the_remedy() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let more = format!("-serial null -bios {}", place.put("rom", polling_firmware()).display());
+    let vm = BootGuest::start(&place, "polls", "kvm", &reading([0, 0]), "", &more);
+    vm.ask("cont");
+    let mut last = String::new();
+    for number in 0..TRIES {
+        let words = format!("exits --vm {} --duration 3 --json --output out-{number}", vm.pid());
+        let report = json(&place.vmtax(&words).succeeds().stdout);
+        let exits = &report["findings"]["exits"];
+        assert_eq!(
+            (&report["findings"]["vm"]["name"], &exits["devices_from"]),
+            (&"polls".into(), &"memory-tree".into())
+        );
+        let Some((reads, found)) = count(exits, 0x3fd, false).filter(|(reads, _)| *reads > 1000) else {
+            // Other load may leave the vCPU no time.
+            last = format!("{:#}", exits["addresses"]);
+            continue;
+        };
+        assert_eq!((&found["device"], &found["register"]), (&"serial".into(), &"line status".into()));
+        let sent = count(exits, 0x3f8, true).map_or(0, |(sent, _)| sent);
+        assert!(exits["lost"] != 0 || reads.abs_diff(sent) <= 1, "{reads} {sent}");
+        assert!(costs(exits).contains(&"uart-polling"), "{:?}", costs(exits));
+        let text = place.vmtax(&format!("report out-{number}")).succeeds();
+        text.shows("polls makes").shows("VM exits a second").shows("serial");
+        return;
+    }
+    panic!("{TRIES} times: {last}");
 }

@@ -33,7 +33,7 @@ impl Follow<'_> {
                 path.set(Checkpoint::GuestNotify, part.issue.at, PassedBy::Guest(part.issue));
                 path.set(Checkpoint::GuestComplete, part.complete.at, PassedBy::Guest(part.complete));
             }
-            View::Blind => {}
+            View::Blind | View::Host => {}
         }
         let popped = self.popped(part)?;
         // A push does not tell which device's it is, so an offset may be chance: by its address too, where that is known.
@@ -82,6 +82,9 @@ impl Follow<'_> {
         if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
             return Ok(Some((at, *event)));
         }
+        if self.params.view == View::Host {
+            return Ok(None); // on one clock nothing is outside
+        }
         let slack = self.params.slack;
         let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(_, e)| is(e));
         // It may be another request's, for the same bytes shortly before or after.
@@ -93,7 +96,7 @@ impl Follow<'_> {
     }
 
     /// What the host's block layer did for it.
-    fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
+    pub(super) fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
         let mine = |p: &Passing| p.mark.overlaps(part.offset, part.bytes);
         let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else { return Ok(()) };
         let by = if self.host.threads.contains(&issue.tid) { PassedBy::Thread(issue.tid) } else { PassedBy::Host };
@@ -107,7 +110,7 @@ impl Follow<'_> {
     }
 
     /// The system call that handed it to the host's kernel.
-    fn call(&self, part: &GuestRequest, path: &mut RequestPath, submit: Option<Passing>) {
+    pub(super) fn call(&self, part: &GuestRequest, path: &mut RequestPath, submit: Option<Passing>) {
         let from = path.first_of(&[Checkpoint::QemuSubmit, Checkpoint::QemuPop]).unwrap_or(self.early(part));
         let to = path.first_of(&[Checkpoint::HostIssue, Checkpoint::QemuPush]).unwrap_or(self.late(part));
         let begin = submit.and_then(|s| s.mark.offset).unwrap_or(part.offset);
@@ -204,7 +207,7 @@ impl Follow<'_> {
     }
 
     /// When the thread that filled the used ring learned that the host had done it.
-    fn reaped(&self, path: &RequestPath, pushed: u64, tid: i32) -> Option<u64> {
+    pub(super) fn reaped(&self, path: &RequestPath, pushed: u64, tid: i32) -> Option<u64> {
         let called = path.thread(Checkpoint::HostCall);
         let call = called.and_then(|(at, tid)| Some((tid, *self.host.calls_from(tid, at).next()?.1)));
         // A call that does it all by itself is not done before it returns.

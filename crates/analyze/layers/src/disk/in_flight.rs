@@ -24,7 +24,8 @@ impl InFlight {
     pub fn issue(&mut self, offset: u64, bytes: u64, kind: RequestKind, now: Moment) {
         let first = self.issued.get(&offset).map(GuestRequest::begin);
         let inserted = self.inserted.remove(&offset).or(first);
-        self.issued.insert(offset, GuestRequest { offset, bytes, kind, inserted, issue: now, complete: now });
+        self.issued
+            .insert(offset, GuestRequest { offset, bytes, kind, inserted, issue: now, complete: now, alone: false });
     }
 
     /// The request that completes, if its issue was traced.

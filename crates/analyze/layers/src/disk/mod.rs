@@ -3,6 +3,9 @@
 pub(crate) mod decode;
 pub(crate) mod extents;
 pub(crate) mod follow;
+mod follow_host;
+pub(crate) mod header;
+pub(crate) mod in_device;
 pub(crate) mod in_flight;
 pub(crate) mod levels;
 pub(crate) mod qemu_log;

@@ -49,6 +49,7 @@ fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<HostEvent> 
         offset: number("offset").or_else(|| number("sector")?.checked_mul(SECTOR)),
         bytes: number("size").unwrap_or(1),
         queue: number("vq"),
+        kind: None,
     };
     Some(HostEvent::Passes(info.checkpoint, mark))
 }
@@ -81,7 +82,7 @@ mod tests {
             4711@1700000000.000150:virtio_blk_submit_multireq vdev 0x55d0 mrb 0x7f00 start 0 num_reqs 1 offset 32768 size 4096 is_write 0\n\
             4711@1700000000.000200:virtio_blk_req_complete vdev 0x55d0 req 0x7f20 status 0\n\
             4711@1700000000.000201:virtio_notify_irqfd vdev 0x55d0 vq 0x55e1\n";
-        let element = |offset| Mark { address: Some(0x7f20), offset, bytes: 1, queue: None };
+        let element = |offset| Mark { address: Some(0x7f20), offset, bytes: 1, ..Mark::default() };
         let expected = [
             (123, Checkpoint::QemuPop, element(Some(32768))),
             (150, Checkpoint::QemuSubmit, Mark::range(32768, 4096)),

@@ -17,6 +17,8 @@ pub(crate) struct GuestRequest {
     pub inserted: Option<u64>,
     pub issue: Moment,
     pub complete: Moment,
+    /// No other was in flight with it, as far as its guest is known.
+    pub alone: bool,
 }
 
 impl GuestRequest {
@@ -30,6 +32,7 @@ impl GuestRequest {
             inserted: None,
             issue: moment(operation.begin),
             complete: moment(operation.end),
+            alone: false,
         }
     }
 

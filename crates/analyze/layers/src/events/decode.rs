@@ -3,6 +3,8 @@
 use super::calls::is_wait;
 use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
+use crate::disk::header::kind_of_header;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
@@ -13,6 +15,8 @@ struct Probe {
     address: Option<Field>,
     sector: Option<Field>,
     queue: Option<Field>,
+    kind: Option<Field>,
+    device: Option<Field>,
     offset: Option<Field>,
     bytes: Option<Field>,
     level: Option<Field>,
@@ -41,6 +45,8 @@ impl Readers {
                 address: field("elem"),
                 sector: field("sector"),
                 queue: field("vq"),
+                kind: field("type"),
+                device: field("device"),
                 offset: field("offset"),
                 bytes: field("bytes"),
                 level: field("level"),
@@ -105,6 +111,16 @@ impl Readers {
         Some(at(event, what))
     }
 
+    /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
+    pub fn device<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
+        self.probes.get(&event.id)?.device?.text(event.data)
+    }
+
+    /// Whether events of requests tell of which device they are.
+    pub fn tells_devices(&self) -> bool {
+        self.probes.values().any(|probe| probe.device.is_some())
+    }
+
     fn checkpoint(&self, event: &vmtax_trace::Event<'_>) -> Option<Checkpoint> {
         self.checkpoints.get(&event.id).copied()
     }
@@ -116,6 +132,7 @@ impl Readers {
         let sector = || number(probe.sector).map(|s| s.wrapping_mul(SECTOR));
         (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
+            kind: number(probe.kind).map(kind_of_header),
             offset: number(probe.offset).or_else(sector),
             bytes: number(probe.bytes).unwrap_or(1),
             queue: number(probe.queue),

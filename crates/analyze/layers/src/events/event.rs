@@ -73,6 +73,8 @@ pub(crate) enum HostEvent {
 pub(crate) struct Mark {
     /// QEMU's address for it; no other has it from pop to push.
     pub address: Option<u64>,
+    /// What it asks for, where its header tells.
+    pub kind: Option<RequestKind>,
     /// Where on the disk it is, if it is the disk's: other devices' requests have anything there.
     pub offset: Option<u64>,
     /// How long, perhaps of several that were merged.

@@ -24,6 +24,7 @@ pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> Laye
     LayerColumn {
         machine,
         variant: variant.to_owned(),
+        from_host: false,
         rounds: observed.len() as u32,
         matched: sums.matched.clone(),
         clock,

@@ -133,9 +133,9 @@ fn ends(losses: &[Loss]) -> Option<u64> {
 }
 
 /// Joined requests by kind.
-fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
-    let Joined { requests, rejected, threads, .. } = joined;
-    let new = || Joined { threads: threads.clone(), ..Joined::default() };
+pub(super) fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
+    let Joined { requests, rejected, threads, may_lack, .. } = joined;
+    let new = || Joined { threads: threads.clone(), may_lack, ..Joined::default() };
     let mut kinds: BTreeMap<RequestKind, Joined> = BTreeMap::new();
     for request in requests {
         kinds.entry(request.kind).or_insert_with(new).requests.push(request);

@@ -7,7 +7,15 @@ use vmtax_trace::Moment;
 
 fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {
     let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };
-    GuestRequest { offset: from * 4096, bytes, kind, inserted: None, issue: moment(from), complete: moment(to) }
+    GuestRequest {
+        offset: from * 4096,
+        bytes,
+        kind,
+        inserted: None,
+        issue: moment(from),
+        complete: moment(to),
+        alone: false,
+    }
 }
 
 #[test]

@@ -8,4 +8,5 @@ pub(crate) mod distribution;
 pub(crate) mod heat;
 pub(crate) mod nested;
 pub(crate) mod plan;
+pub(crate) mod vm;
 pub(crate) mod waterfall;

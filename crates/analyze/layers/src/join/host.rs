@@ -6,7 +6,7 @@ use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
-use vmtax_model::TraceFacts;
+use vmtax_model::{Role, TraceFacts};
 use vmtax_trace::{EventWindow, Sched, SchedTimeline};
 
 /// A system call of a thread.
@@ -35,14 +35,20 @@ pub(crate) struct HostWindow {
     pub tasks: SchedTimeline<Sleep>,
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
+    /// Of these, those that run vCPUs.
+    pub vcpus: BTreeSet<i32>,
     pub passed: Passed<Passing>,
+    /// QEMU's descriptors of the disk's file.
+    pub descriptors: Vec<i32>,
     extents: Extents,
 }
 
 impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
-        HostWindow { extents: Extents::new(&facts.host_disk), threads, ..HostWindow::default() }
+        let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
+        let descriptors = facts.host_disk.descriptors.clone();
+        HostWindow { descriptors, extents: Extents::new(&facts.host_disk), threads, vcpus, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
@@ -107,6 +113,11 @@ impl HostWindow {
     pub fn woke(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
         let woke = self.woken.get(&tid)?.until(to).next()?.0;
         (woke >= from).then_some(woke)
+    }
+
+    /// When a thread next returns from waiting for work, after `at`.
+    pub fn woke_after(&self, tid: i32, at: u64) -> Option<u64> {
+        Some(self.woken.get(&tid)?.from(at.saturating_add(1)).next()?.0)
     }
 
     #[cfg(test)]

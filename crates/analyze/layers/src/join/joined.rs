@@ -32,6 +32,8 @@ pub(crate) struct Joined {
     pub requests: Vec<JoinedRequest>,
     pub rejected: Vec<Rejected>,
     pub threads: Vec<QemuThread>,
+    /// Checkpoints that a request may lack although most have them.
+    pub may_lack: &'static [Checkpoint],
     /// Where each request is an operation: all that the guest completed.
     pub parts: Vec<GuestRequest>,
 }

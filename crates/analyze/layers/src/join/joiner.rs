@@ -8,6 +8,7 @@ use super::match_params::{MatchParams, View, Violation};
 use super::request_path::{PassedBy, RequestPath};
 use super::segments::{Sides, ThreadTable};
 use crate::disk::follow::Follow;
+use crate::disk::in_device::{Ended, InDevice};
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::request::JoinedRequest;
@@ -20,9 +21,14 @@ use vmtax_trace::{EventWindow, Moment};
 /// and more. One that was taken in before was merged with another.
 const MAX_WAIT: u64 = 100;
 
+/// How long QEMU may take from a push to the notification of it, where nobody else tells when the guest got it, microseconds.
+const NOTIFICATION_US: f64 = 50_000.0;
+
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
     unstamped: bool,
+    /// Of a guest that the host alone shows.
+    in_device: InDevice,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
@@ -54,6 +60,7 @@ impl Join {
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
         Join {
             unstamped: false,
+            in_device: InDevice::default(),
             bytes,
             params: MatchParams { view, bound, slack, alone },
             host: HostWindow::new(facts),
@@ -79,10 +86,29 @@ impl Join {
         Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
     }
 
+    /// For the requests to one disk of a guest that the host alone shows: each begins with the first that is seen of it, and
+    /// ends with the last. `may_lack`: what they may lack although most have it.
+    pub fn from_host(facts: &TraceFacts, may_lack: &'static [Checkpoint]) -> Self {
+        let mut join = Join { unstamped: true, ..Join::new(facts, Vec::new(), 0, View::Host, 0) };
+        join.params.alone = false;
+        join.params.slack = (facts.tsc_mhz * NOTIFICATION_US) as u64;
+        join.out.may_lack = may_lack;
+        join
+    }
+
     /// Takes an event of the host. Events of both sides must come in the order of time.
     pub fn host(&mut self, event: &Event<HostEvent>) {
         self.advance(event.at);
         self.host.take(event);
+        let ended = if self.params.view == View::Host { self.in_device.take(event) } else { None };
+        match ended {
+            Some(Ended::Pushed(request)) => self.complete.push_back(request),
+            Some(Ended::Unseen(GuestRequest { issue, complete, kind, .. })) => {
+                let reason = Reason::Missing(Checkpoint::QemuPush);
+                self.out.rejected.push(Rejected { begin: issue.at, end: complete.at, kind, reason });
+            }
+            None => {}
+        }
     }
 
     /// Takes an event of the guest.
@@ -149,25 +175,37 @@ impl Join {
     fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
             let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
-            self.complete.iter().map(GuestRequest::begin).chain(self.guest.oldest(since)).min()
+            let in_flight = self.guest.oldest(since).into_iter().chain(self.in_device.oldest());
+            self.complete.iter().map(GuestRequest::begin).chain(in_flight).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
         }
     }
 
     fn follow(&mut self, part: GuestRequest) {
-        let path = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params }.path(&part);
+        let follow = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params };
+        if self.params.view == View::Host {
+            let path = follow.host_path(&part);
+            let (begin, end) = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            return self.end_unstamped(&part, (begin, end), path);
+        }
+        let path = follow.path(&part);
         self.done.push(part.complete.at, part);
         if !self.unstamped {
             self.paths.push(part.complete.at, (part, path));
             return;
         }
         self.out.parts.push(part);
-        let (begin, end) = (part.begin(), part.complete.at);
-        let whole = |mut path: RequestPath| {
+        let path = path.map(|mut path| {
             path.begins_in_kernel = true;
-            self.whole(path, &part, (begin, end, part.at_device()))
-        };
+            path
+        });
+        self.end_unstamped(&part, (part.begin(), part.complete.at), path);
+    }
+
+    /// Ends a request that nobody stamped.
+    fn end_unstamped(&mut self, part: &GuestRequest, (begin, end): (u64, u64), path: Result<RequestPath, Violation>) {
+        let whole = |path| self.whole(path, part, (begin, end, part.at_device()));
         match path.map_err(|Violation| Reason::Violation).and_then(whole) {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),

@@ -9,6 +9,8 @@ pub(crate) enum View {
     Driver,
     /// A kernel that does not trace.
     Blind,
+    /// Any guest: its requests are those that QEMU pops and pushes.
+    Host,
 }
 
 /// How well times of both sides compare, and what may be concluded from order alone.

@@ -61,6 +61,12 @@ impl RequestPath {
         })
     }
 
+    /// The first and the last moment of it that is known.
+    pub fn span(&self) -> (u64, u64) {
+        let times = || self.marks().map(|(_, at, _)| at);
+        (times().min().unwrap_or(0), times().max().unwrap_or(0))
+    }
+
     /// The first of these that was passed.
     pub fn first_of(&self, checkpoints: &[Checkpoint]) -> Option<u64> {
         checkpoints.iter().find_map(|s| self.at(*s))

@@ -33,6 +33,7 @@ impl World {
             address: Some(0x1000 + place(i)),
             offset: Some(place(i)),
             queue: Some(QUEUE),
+            kind: Some(RequestKind::Read),
             ..Mark::default()
         };
 

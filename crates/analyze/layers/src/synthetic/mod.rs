@@ -104,6 +104,7 @@ pub fn facts() -> TraceFacts {
                 Extent { file: 0, device: ON_DEVICE + (1 << 20), length: 1 << 20 },
                 Extent { file: 1 << 20, device: ON_DEVICE, length: 1 << 20 },
             ],
+            descriptors: vec![9],
         },
         guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
         notify: Vec::new(),
@@ -175,8 +176,13 @@ impl World {
         let mut at = begin;
         let d = |s: Checkpoint| times.interval[s as usize];
         let bytes = BLOCK;
-        let element =
-            Mark { address: Some(0x1000 + offset), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
+        let element = Mark {
+            address: Some(0x1000 + offset),
+            offset: Some(offset),
+            queue: Some(QUEUE),
+            kind: Some(RequestKind::Read),
+            ..Mark::default()
+        };
         truth.checkpoints.insert(S::Begin, at);
         let mut spend = |to: Checkpoint, state: State, ticks: u64| {
             if ticks > 0 {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod findings;
+mod from_host;
 mod unstamped;
 
 use crate::events::event::{Event, GuestEvent};

@@ -28,7 +28,7 @@ pub struct JoinedTrial {
 impl JoinedTrial {
     /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
     pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
-        let Joined { mut requests, rejected, threads, .. } = joined;
+        let Joined { mut requests, rejected, threads, may_lack, .. } = joined;
         let losses = Losses::new(losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
@@ -47,7 +47,9 @@ impl JoinedTrial {
         };
         keep(&mut requests, &|r| losses.overlap(r.begin(), r.end()).then_some(Reason::Lost));
         let needed = CommonPath::needed(&requests);
-        keep(&mut requests, &|r| needed[&r.kind].iter().find(|s| r.at(**s).is_none()).map(|s| Reason::Missing(*s)));
+        keep(&mut requests, &|r| {
+            needed[&r.kind].iter().find(|s| r.at(**s).is_none() && !may_lack.contains(s)).map(|s| Reason::Missing(*s))
+        });
         let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
         let matched = Matched {
             operations,

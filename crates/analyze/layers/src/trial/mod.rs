@@ -4,3 +4,4 @@ pub(crate) mod call_times;
 pub(crate) mod common_path;
 pub(crate) mod joined_trial;
 pub(crate) mod open;
+pub(crate) mod vm;

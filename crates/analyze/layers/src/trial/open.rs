@@ -10,6 +10,7 @@ use crate::events::trace_reader::{TraceReader, next, open};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
+use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -132,11 +133,16 @@ fn read(path: &Path) -> Result<Vec<u8>, LayersError> {
     fs::read(path).map_err(|source| LayersError::Read { path: path.to_owned(), source })
 }
 
+/// What is stored as JSON.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LayersError> {
+    let wrong = |e: serde_json::Error| LayersError::Facts { path: path.to_owned(), reason: e.to_string() };
+    serde_json::from_slice(&read(path)?).map_err(wrong)
+}
+
 pub(super) fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     let path = folder.join(files::FACTS);
-    let bytes = read(&path)?;
     let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
-    let facts: TraceFacts = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
+    let facts: TraceFacts = read_json(&path)?;
     if facts.schema > vmtax_model::SCHEMA {
         return Err(wrong(format!("schema {} is from a newer vmtax", facts.schema)));
     }

@@ -118,6 +118,15 @@ impl Plan {
             Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => {
                 invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
             }
+            Study::VmLayers(vm) | Study::VmExits(vm) => {
+                if !(self.machines.is_empty() && self.workloads.is_empty()) {
+                    return invalid("[vm] names a VM that runs already: leave machines and workload empty");
+                }
+                if vm.pid <= 0 || vm.time_ms == 0 {
+                    return invalid("[vm] takes a pid and a time-ms above 0");
+                }
+                Ok(())
+            }
             Study::Profile(_) if self.is_attached() && !(self.machines.is_empty() && self.workloads.is_empty()) => {
                 invalid("profile.pid and profile.file name what is there already: leave machines and workload empty")
             }

@@ -2,6 +2,7 @@
 
 use super::command::CommandSpec;
 use super::guest::Guest;
+use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
@@ -107,8 +108,16 @@ impl Plan {
         if let Study::Profile(profile) = &self.study { Some(&profile.settings) } else { None }
     }
 
+    /// The running VM whose requests or exits are observed.
+    pub fn observed_vm(&self) -> Option<&ObservedVm> {
+        match &self.study {
+            Study::VmLayers(vm) | Study::VmExits(vm) => Some(vm),
+            _ => None,
+        }
+    }
+
     /// Whether it attaches to a process or imports a file, and boots nothing.
     pub fn is_attached(&self) -> bool {
-        self.profile().is_some_and(ProfileSettings::is_attached)
+        self.observed_vm().is_some() || self.profile().is_some_and(ProfileSettings::is_attached)
     }
 }

@@ -5,6 +5,7 @@ use super::command::CommandSpec;
 use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
+use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, CompareSpec, ProfileSpec, Study};
@@ -43,6 +44,8 @@ struct PlanFile {
     compare: Option<Compare>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileSettings>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vm: Option<ObservedVm>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
     #[serde(rename = "workload")]
@@ -109,6 +112,8 @@ impl TryFrom<PlanFile> for Plan {
                 let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
                 Study::Profile(ProfileSpec { settings, command: file.command.take() })
             }
+            "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
+            "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
@@ -121,6 +126,7 @@ impl TryFrom<PlanFile> for Plan {
             ("range", file.range.is_some()),
             ("compare", file.compare.is_some()),
             ("profile", file.profile.is_some()),
+            ("vm", file.vm.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
             return Err(PlanError::Invalid(format!("the study '{name}' has no table [{table}]: leave it out")));
@@ -156,6 +162,7 @@ impl From<Plan> for PlanFile {
             range: plan.range().cloned(),
             compare: plan.comparison(),
             profile: plan.profile().cloned(),
+            vm: plan.observed_vm().cloned(),
             machines: plan.machines,
             probes: plan.probes,
             guest: plan.guest,

@@ -1,6 +1,7 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
 use super::command::CommandSpec;
+use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use crate::{WorkloadName, WorkloadSpec};
@@ -27,6 +28,10 @@ pub enum Study {
     GuestAntipatterns,
     /// Where the time of a guest's VMM goes while it runs the plan's workload, or a command.
     Profile(ProfileSpec),
+    /// Where the time of the block requests of a running VM goes, as the host sees them.
+    VmLayers(ObservedVm),
+    /// Which VM exits a running VM makes.
+    VmExits(ObservedVm),
 }
 
 impl Study {
@@ -61,6 +66,8 @@ impl Study {
             Study::Exits => "exits",
             Study::GuestAntipatterns => "guest-antipatterns",
             Study::Profile(_) => "profile",
+            Study::VmLayers(_) => "vm-layers",
+            Study::VmExits(_) => "vm-exits",
         }
     }
 }

@@ -149,11 +149,7 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
 /// Whether this process can trace the host's kernel: by trying.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
-    Tracer::start(
-        &ProbeSet::host(Probes::Layers.checkpoints(), &own, &HostDisk::default(), false, (Vec::new(), Vec::new())),
-        4,
-    )
-    .is_ok()
+    Tracer::start(&ProbeSet::host(Probes::Layers.checkpoints(), &own, &[], false, (Vec::new(), Vec::new())), 4).is_ok()
 }
 
 /// A tracer of QEMU and the host's kernel; `None`, with the reason in `missing`, if it is not permitted.
@@ -165,7 +161,7 @@ fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut V
         _ => {
             let kvm = what.machine.is_kvm();
             let uprobes = vmtax_observe::uprobes(vm.probe_points(), &binary);
-            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, disk, kvm, uprobes);
+            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, disk.device.as_slice(), kvm, uprobes);
             // The micro-guest places its device only when it first uses it.
             let placed = vm.monitor().filter(|_| what.machine.has_kernel());
             set.keep_doorbells(&placed.and_then(|monitor| monitor.regions(DISK_DEVICE).ok()).unwrap_or_default());

@@ -1,13 +1,18 @@
 //! What observes a trial: each observer starts on a vm, and leaves its artifacts in the trial's folder.
 
 mod blocks;
+mod exits;
 mod inside;
 mod observer;
 mod profile;
+mod vm_blocks;
+mod wait;
 
 pub(crate) use blocks::may_trace;
+pub use exits::vm_exits;
 pub(crate) use observer::{Observation, TrialStore};
 pub use profile::profile;
+pub use vm_blocks::vm_layers;
 
 use blocks::BlockObserver;
 use inside::InsideObserver;

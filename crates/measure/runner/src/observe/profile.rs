@@ -1,26 +1,25 @@
 //! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Each
 //! sampler runs in its own thread; what one of them cannot observe is recorded as missing.
 
+use super::exits::Exits;
 use super::observer::{Observer, failed, store};
+use super::wait::wait;
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, ProfileFacts};
-use vmtax_model::{Accelerator, Missing, ProfileSettings, files};
-use vmtax_observe::{ExitTracer, OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
+use vmtax_model::samples::{CodeSamples, OnCpu, ProfileFacts};
+use vmtax_model::{Missing, ProfileSettings, files};
+use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Monitor, Observed, RunningMachine, Vm};
+use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
 
 use crate::RunError;
 
 /// The longest profile.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
-/// How often a stop request is checked.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Reading a vCPU's registers takes 1 to 2 ms of QEMU's main loop.
 const MAX_CODE_HZ: u32 = 50;
 
@@ -194,55 +193,6 @@ impl Profiler {
     }
 }
 
-/// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.
-struct Exits {
-    tracer: Result<ExitTracer, ProbeError>,
-    before: BTreeMap<String, u64>,
-    begun: Instant,
-}
-
-impl Exits {
-    /// `None` where the process has no guest of KVM's. From its return on no exit is missed.
-    fn start(vm: &Vm) -> Option<Exits> {
-        (vm.accelerator() == Some(Accelerator::Kvm)).then(|| Exits {
-            before: counters(vm),
-            tracer: ExitTracer::start(vm.pid(), vm.threads()),
-            begun: Instant::now(),
-        })
-    }
-
-    /// Counts until the timeout or `stop` says so; also gives why they could not be traced.
-    fn follow(self, vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> (ExitCounts, Option<ProbeError>) {
-        let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
-            wait(time.saturating_sub(self.begun.elapsed()), stop);
-        });
-        let seconds = self.begun.elapsed().as_secs_f64();
-        let mut counters = counters(vm);
-        counters.iter_mut().for_each(|(name, value)| {
-            *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
-        });
-        let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
-        let (traced, why) = match traced {
-            Ok(mut traced) => {
-                // Threads that began meanwhile have their roles by now.
-                traced.threads.splice(0..0, vm.threads());
-                (Some(traced), None)
-            }
-            Err(why) => (None, Some(why)),
-        };
-        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice: vm.monitor_advice() }, why)
-    }
-}
-
-/// KVM's own: from debugfs, which disturbs no vCPU, or through QEMU, which takes no rights, where debugfs lacks those of vCPUs.
-fn counters(vm: &Vm) -> BTreeMap<String, u64> {
-    let read = vmtax_observe::kvm_counters(vm.pid());
-    if read.contains_key("exits") {
-        return read;
-    }
-    vm.monitor().map(Monitor::kvm_counters).filter(|counters| !counters.is_empty()).unwrap_or(read)
-}
-
 /// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until an answer takes longer than
 /// `limit`.
 fn guest_code(
@@ -276,14 +226,6 @@ fn guest_code(
     };
     let samples = vmtax_observe::guest_code(&vcpus, hz, time, &|| stop() || too_long.get(), &mut ask);
     if samples.samples == 0 { Err(silent()) } else { Ok(samples) }
-}
-
-/// Waits, unless it is to stop.
-fn wait(time: Duration, stop: &dyn Fn() -> bool) {
-    let begun = Instant::now();
-    while begun.elapsed() < time && !stop() {
-        std::thread::sleep(POLL_INTERVAL.min(time));
-    }
 }
 
 fn begin<'scope, T: Send + 'scope>(

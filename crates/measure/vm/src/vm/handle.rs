@@ -4,7 +4,7 @@ use super::open_files::{OpenFile, open_files};
 use crate::MachineError;
 use crate::setup::Setup;
 use crate::vmm::VmmProcess;
-use crate::vmm::qemu::binary::binary;
+use crate::vmm::qemu::binary::{self, binary};
 use crate::vmm::qemu::monitor::Monitor;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -66,6 +66,11 @@ impl Vm {
     /// The program that runs: what was named may be a script or a loader around it. `None` without the permission to read it.
     pub fn binary(&self) -> Option<PathBuf> {
         binary(self.pid())
+    }
+
+    /// The file of that program for this process: also of one in a container, and of one that was replaced since it started.
+    pub fn binary_file(&self) -> Option<PathBuf> {
+        binary::file(self.pid())
     }
 
     /// The program's name, as its file has it: longer than the 15 bytes that the kernel keeps.

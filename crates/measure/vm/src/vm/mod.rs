@@ -4,6 +4,7 @@ mod facts;
 mod find;
 mod handle;
 pub(crate) mod open_files;
+mod traced_disks;
 
 pub use find::{FindError, running};
 pub use handle::Vm;

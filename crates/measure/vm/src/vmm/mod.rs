@@ -8,14 +8,14 @@ use crate::MachineError;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
-use qemu::arguments::Arguments;
+use qemu::arguments::{Arguments, path_of};
 use qemu::monitor::Monitor;
 use qemu::{attach, binary, disks, manager, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Managed, QemuThread, RoleSource, VmDisk, Vmm};
+use vmtax_model::{Managed, QemuThread, RoleSource, TracedDisk, VmDisk, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// Starts a Linux guest.
@@ -124,6 +124,19 @@ impl VmmProcess {
             Some(Vmm::Qemu) => disks::disks(self.pid, self.free_monitor(), files, &self.arguments()),
             None => Vec::new(),
         }
+    }
+
+    /// The same with what joins their requests to the host's events. The monitor is asked even where that leaves a mark.
+    pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
+        match self.vmm {
+            Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            None => Vec::new(),
+        }
+    }
+
+    /// The path of a file that the process names, from here.
+    pub fn path_of(&self, file: &Path) -> PathBuf {
+        path_of(self.pid, file)
     }
 
     /// The guest's name.

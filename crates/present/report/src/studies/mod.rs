@@ -14,3 +14,5 @@ pub mod overhead;
 pub mod profile;
 pub mod reproduction;
 pub mod shares;
+pub mod vm_exits;
+pub mod vm_layers;

@@ -4,8 +4,11 @@ use crate::number::NONE;
 use vmtax_model::{Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary};
 use vmtax_recording::Recording;
 
-/// A column in full: "Linux guest on tcg, aio=native".
+/// A column in full: "Linux guest on tcg, aio=native"; of a running VM "vda, reads".
 pub fn title(column: &LayerColumn) -> String {
+    if column.from_host {
+        return column.variant.clone();
+    }
     let who = guest(column.machine);
     let on = column.machine.accelerator().map_or("the host", Accelerator::as_str);
     if column.variant.is_empty() { format!("{who} on {on}") } else { format!("{who} on {on}, {}", column.variant) }

@@ -2,6 +2,7 @@
 
 pub mod layers;
 pub mod verdict;
+pub mod vm;
 
 use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
 use crate::number::counted;

@@ -157,6 +157,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
     LayerColumn {
         machine,
         variant: variant.into(),
+        from_host: false,
         rounds,
         matched: Matched {
             operations: 10_000,

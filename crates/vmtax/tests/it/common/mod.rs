@@ -1,8 +1,10 @@
 //! What the tests of the binary share: a [`Place`] to run it in, which checks at its end that nothing is left.
 
+pub mod boot_guest;
 mod guest;
 mod plant;
 mod process;
+pub mod traces;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
 pub use plant::{DELAY_MS, LIMIT_MS, escaping_qemu, known_program, layers_plan, planting_qemu};

@@ -20,6 +20,13 @@ pub(crate) fn binary(pid: i32) -> Option<PathBuf> {
     mapped_program(&maps, &named).or(exe.ok())
 }
 
+/// The file of that program for this process, which may see no such path or another file there by now.
+pub(crate) fn file(pid: i32) -> Option<PathBuf> {
+    let (exe, program) = (PathBuf::from(format!("/proc/{pid}/exe")), binary(pid)?);
+    let is_exe = fs::read_link(&exe).is_ok_and(|linked| linked == program);
+    Some(if is_exe { exe } else { path_of(pid, &program) })
+}
+
 /// Whether a process runs QEMU. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo` or `timeout`, which
 /// have the command line of the QEMU that they start.
 pub(crate) fn runs_qemu(pid: i32) -> bool {
@@ -67,6 +74,7 @@ mod tests {
         assert_eq!(mapped_program(other, &["/usr/bin/other".into()]), Some("/usr/bin/other".into()));
         let own = std::process::id() as i32;
         assert_eq!(binary(own).unwrap(), std::env::current_exe().unwrap());
+        assert_eq!(file(own), Some(format!("/proc/{own}/exe").into()));
         assert!(!runs_qemu(own));
     }
 }

@@ -1,27 +1,60 @@
 //! The disks of a running QEMU: from its monitor, else from the files that it has open and its command line.
 
-use super::arguments::{Arguments, path_of};
+use super::arguments::{Arguments, Properties, path_of};
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use vmtax_model::VmDisk;
+use vmtax_model::{HostDisk, TracedDisk, VmDisk};
 use vmtax_observe::host_disk_in_use;
+
+/// Before the IDs of devices that the user named.
+const PERIPHERAL: &str = "/machine/peripheral/";
+/// Behind the path of a virtio disk: the part of the device that has the disk.
+const BACKEND: &str = "/virtio-backend";
+/// Block nodes stacked deeper than this are not followed.
+const MAX_NODES: usize = 8;
 
 /// The disks of a process, of which the open `files` and the arguments are known.
 pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arguments: &Arguments) -> Vec<VmDisk> {
+    devices(pid, monitor, files, arguments).into_iter().map(|(_, disk)| disk).collect()
+}
+
+/// The same with what joins their requests to the host's events, but for the places of their files.
+pub(crate) fn traced(
+    pid: i32,
+    monitor: Option<&Monitor>,
+    files: &[OpenFile],
+    arguments: &Arguments,
+) -> Vec<TracedDisk> {
+    let traced = |(device, disk): (Option<String>, VmDisk)| {
+        let device = device.or_else(|| device_of(arguments, &disk.file)).unwrap_or_default();
+        let id = device.strip_prefix(PERIPHERAL).map(|id| id.trim_end_matches(BACKEND));
+        let notify = monitor.zip(id).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
+        TracedDisk { device, disk, host: HostDisk::default(), notify }
+    };
+    devices(pid, monitor, files, arguments).into_iter().map(traced).collect()
+}
+
+/// The disks, each with the path of its device among QEMU's objects, as far as the monitor tells.
+fn devices(
+    pid: i32,
+    monitor: Option<&Monitor>,
+    files: &[OpenFile],
+    arguments: &Arguments,
+) -> Vec<(Option<String>, VmDisk)> {
     let from_monitor = monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
-    let mut disks: Vec<VmDisk> = match &from_monitor {
+    let mut disks: Vec<(Option<String>, VmDisk)> = match &from_monitor {
         Some((monitor, devices)) => {
             devices.as_array().into_iter().flatten().filter_map(|d| disk_of_device(monitor, d)).collect()
         }
         // Another user's: the kernel does not list its open files.
-        None if files.is_empty() => arguments.images().into_iter().map(named_disk).collect(),
-        None => files.iter().filter(|file| file.is_disk()).map(open_disk).collect(),
+        None if files.is_empty() => arguments.images().into_iter().map(|file| (None, named_disk(file))).collect(),
+        None => files.iter().filter(|file| file.is_disk()).map(|file| (None, open_disk(file))).collect(),
     };
     // A file may be open several times.
-    disks.dedup_by(|a, b| from_monitor.is_none() && a.file == b.file);
-    for disk in &mut disks {
+    disks.dedup_by(|(_, a), (_, b)| from_monitor.is_none() && a.file == b.file);
+    for (_, disk) in &mut disks {
         disk.aio = aio(arguments, &disk.file);
         let path = path_of(pid, &disk.file);
         if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
@@ -34,33 +67,59 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
 }
 
 /// A device of `query-block`; `None` for a drive without a medium.
-fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<VmDisk> {
+fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, VmDisk)> {
     let inserted = device.get("inserted")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     // "/machine/peripheral/ID/virtio-backend": the part behind is where virtio's devices keep the disk.
-    let path = text(&device["qdev"]).map(|path| path.trim_end_matches("/virtio-backend").to_owned());
-    let named = path.as_ref().and_then(|path| path.strip_prefix("/machine/peripheral/"));
+    let qdev = text(&device["qdev"]);
+    let path = qdev.as_deref().map(|qdev| qdev.trim_end_matches(BACKEND));
+    let named = path.as_ref().and_then(|path| path.strip_prefix(PERIPHERAL));
     let id = named.map(str::to_owned).or_else(|| text(&device["device"])).or_else(|| text(&inserted["node-name"]));
-    Some(VmDisk {
+    let disk = VmDisk {
         id: id.unwrap_or_default(),
         file: host_file(inserted["file"].as_str()?),
         format: text(&inserted["drv"]),
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
         aio: None,
-        iothread: path.and_then(|path| monitor.iothread_of(&path)),
+        iothread: path.and_then(|path| monitor.iothread_of(path)),
         host_device: None,
         extents: None,
-    })
+    };
+    Some((qdev, disk))
 }
 
-/// The file at the end of a chain of block nodes, which has no plain name where it has options.
+/// The device with an ID that the command line puts on a file, by its path among QEMU's objects.
+fn device_of(arguments: &Arguments, file: &Path) -> Option<String> {
+    let file = file.to_str()?;
+    let drives = || arguments.properties("drive").filter(|drive| drive.has_value(file));
+    // A node stands on others that it names, or has them within.
+    let mut nodes: Vec<String> = drives().filter_map(|drive| drive.get("id").map(str::to_owned)).collect();
+    for _ in 0..MAX_NODES {
+        let on = |node: &Properties| node.has_value(file) || nodes.iter().any(|below| node.get("file") == Some(below));
+        let names = arguments.properties("blockdev").filter(on).filter_map(|n| n.get("node-name").map(str::to_owned));
+        let new: Vec<String> = names.filter(|name| !nodes.contains(name)).collect();
+        if new.is_empty() {
+            break;
+        }
+        nodes.extend(new);
+    }
+    let is_on = |device: &Properties| device.get("drive").is_some_and(|drive| nodes.iter().any(|node| node == drive));
+    let device = arguments.properties("device").find(is_on)?;
+    let part = if device.first("driver")?.starts_with("virtio-blk") { BACKEND } else { "" };
+    Some(format!("{PERIPHERAL}{}{part}", device.get("id")?))
+}
+
+/// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where
+/// there is no file.
 fn host_file(name: &str) -> PathBuf {
-    fn inner(node: &Value) -> Option<&str> {
-        node["filename"].as_str().or_else(|| inner(node.get("file")?))
+    fn inner(node: &Value) -> Option<String> {
+        let file = node["filename"].as_str().map(str::to_owned);
+        let driver = || Some(format!("{}://", node["driver"].as_str()?));
+        file.or_else(|| node.get("file").map_or_else(driver, inner))
     }
     let node = name.strip_prefix("json:").and_then(|json| serde_json::from_str::<Value>(json).ok());
-    node.as_ref().and_then(inner).unwrap_or(name).into()
+    node.as_ref().and_then(inner).unwrap_or_else(|| name.to_owned()).into()
 }
 
 fn open_disk(file: &OpenFile) -> VmDisk {
@@ -100,8 +159,19 @@ mod tests {
         let node =
             r#"json:{"throttle-group":"g","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
         assert_eq!(host_file(node), Path::new("/d"));
+        let null = r#"json:{"driver":"raw","file":{"driver":"null-co","size":"64M"}}"#;
+        assert_eq!(host_file(null), Path::new("null-co://"));
         assert_eq!(host_file("/plain"), Path::new("/plain"));
         assert_eq!(host_file("json:{"), Path::new("json:{"));
+    }
+
+    #[test]
+    fn the_device_on_a_file_is_found_in_the_command_line() {
+        let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
+        let of = |file: &str| device_of(&Arguments::from_line(line), Path::new(file));
+        assert_eq!(of("/a").as_deref(), Some("/machine/peripheral/disk-a/virtio-backend"));
+        assert_eq!(of("/b").as_deref(), Some("/machine/peripheral/disk-b/virtio-backend"));
+        assert_eq!((of("/c"), of("/d")), (None, None));
     }
 
     #[test]

@@ -6,8 +6,10 @@ use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
 /// Checked in the sources and binaries of 5.2, 7.2, 10.0 and 11.1. Structures read here have been the same in all:
 ///
 /// - `VirtQueueElement`: `out_sg` at 48, 56 bytes in all. The first piece of `out_sg` is the guest's request header, with
-///   the sector at 8.
-/// - `VirtIOBlockReq` begins with one; `sector_num` at 56, `vq` at 72, set before the first call after `virtqueue_pop`.
+///   the type at 0 and the sector at 8.
+/// - `VirtIOBlockReq` begins with one; `sector_num` at 56, `dev` at 64, `vq` at 72, set before the first call after
+///   `virtqueue_pop`.
+/// - `DeviceState`, with which a device begins: `canonical_path` at 48, its path among QEMU's objects.
 /// - `QEMUIOVector`: `size` at 32.
 ///
 /// `write` is 1 for a write.
@@ -17,7 +19,8 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
         event: "pop",
         function: "virtio_blk_handle_vq",
         at: ProbeAt::After("virtqueue_pop"),
-        fields: "vq=+72(%ax):x64 elem=%ax:x64 sector=+8(+0(+48(%ax))):u64",
+        fields: "vq=+72(%ax):x64 elem=%ax:x64 sector=+8(+0(+48(%ax))):u64 type=+0(+0(+48(%ax))):u32 \
+                 device=+0(+48(+64(%ax))):string",
         used: Cheap,
     },
     ProbePoint { event: "pop", function: "virtqueue_pop", at: ProbeAt::Entry, fields: "vq=%di:x64", used: Instead },

@@ -90,7 +90,10 @@ fn bar(column: &LayerColumn, axis: &Axis, ticks: &[f64], scale: &Scale) -> Marku
     let begin = |i: usize| if i == 0 { 0.0 } else { ends[i - 1] };
     html! {
         div.row {
-            span.name { (view::guest(column.machine)) small { (column.machine) @if !column.variant.is_empty() { ", " (column.variant) } } }
+            span.name {
+                @if column.from_host { (column.variant) }
+                @else { (view::guest(column.machine)) small { (column.machine) @if !column.variant.is_empty() { ", " (column.variant) } } }
+            }
             svg height="30" role="img" aria-label={ (view::title(column)) ": " (scale.text(column.traced.mean_ns)) } {
                 (axis.grid(ticks))
                 @for (i, row) in rows.iter().enumerate() {

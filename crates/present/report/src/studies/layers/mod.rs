@@ -9,7 +9,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{Layer, LayerColumn, LayerFindings, Plan, Probes, main_column};
+use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
@@ -69,16 +69,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
         let factor = median / host.p50_ns;
         format!(", {factor:.1} times native's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
-    let states = view::states_of(main).into_iter().map(|(state, _, percent)| (state.label().to_owned(), percent));
-    let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| {
-        // "run-queue wait" without the side, which the layer says.
-        let mostly = view::mostly(main, layer).and_then(|state| state.label().split(" (").next());
-        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
-        let native = findings.host.is_some() && layer == Layer::Device;
-        let mostly = if native { format!("{mostly}, which native has, too") } else { mostly };
-        (layer.label().to_owned(), mostly, view::percent_of(main, layer))
-    });
-    let (states, layers) = (largest_states(states.collect()), largest_layers(layers.collect()));
+    let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
         format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of it)")
@@ -95,14 +86,21 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
 }
 
 /// "75 % is run-queue wait (host), 20 % is in service and 2 % is CPU wake-up from idle": the largest states.
-fn largest_states(mut states: Vec<(String, f64)>) -> String {
-    states.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let named = states.iter().take(NAMED.0).filter(|(_, part)| *part >= 0.5);
+pub fn largest_states(column: &LayerColumn) -> String {
+    let states = view::states_of(column).into_iter().map(|(state, _, percent)| (state.label(), percent));
+    let named = states.take(NAMED.0).filter(|(_, part)| *part >= 0.5);
     listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% is {state}")).collect::<Vec<_>>())
 }
 
 /// "Largest layers: device (35 %) and notification (18 %, mostly CPU wake-up from idle)."
-fn largest_layers(mut layers: Vec<(String, String, f64)>) -> String {
+pub fn largest_layers(column: &LayerColumn) -> String {
+    let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| {
+        // "run-queue wait" without the side, which the layer says.
+        let mostly = view::mostly(column, layer).and_then(|state| state.label().split(" (").next());
+        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
+        (layer.label(), mostly, view::percent_of(column, layer))
+    });
+    let mut layers: Vec<(&str, String, f64)> = layers.collect();
     layers.sort_by(|a, b| b.2.total_cmp(&a.2));
     let named = layers.iter().take(NAMED.1).filter(|(.., part)| *part >= 0.5);
     let named: Vec<String> = named.map(|(layer, mostly, part)| format!("{layer} ({part:.0}\u{a0}%{mostly})")).collect();
@@ -128,8 +126,22 @@ pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
     view::columns(findings).into_iter().map(|one| column::section(one, is_main(one))).collect()
 }
 
-/// `runs`: traced runs of a round. The picture, the main column's states, layers and rows, all columns' layers, the variants, and how exact it is.
+/// `runs`: traced runs of a round. What [`pictures`] shows, and how exact it is.
 pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
+    let mut all = pictures(findings);
+    if let Some(main) = main_column(&findings.columns) {
+        let rests = [
+            format!("Tracing overhead: {}.", words::observer(main)),
+            format!("Clock error: {}.", words::clock(main)),
+            format!("Requests: {}.", words::matched(main, runs)),
+        ];
+        all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
+    }
+    all
+}
+
+/// The picture, the main column's states, layers and rows, all columns' layers, and the variants.
+pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let Some(main) = main_column(&findings.columns) else { return Vec::new() };
     let columns = view::columns(findings);
     let several = columns.len() > 1;
@@ -164,17 +176,12 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
         let figure = Figure { caption, table: Some(table), ..Figure::new(Variants { findings, sentences }) };
         all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
     }
-    let rests = [
-        format!("Tracing overhead: {}.", words::observer(main)),
-        format!("Clock error: {}.", words::clock(main)),
-        format!("Requests: {}.", words::matched(main, runs)),
-    ];
-    all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
     all
 }
 
 fn head(column: &LayerColumn) -> Column {
-    let name = format!("{}\n{}", column.machine, column.variant.replace(',', "\n"));
+    let variant = column.variant.replace(", ", "\n").replace(',', "\n");
+    let name = if column.from_host { variant } else { format!("{}\n{variant}", column.machine) };
     Column::figures(name.trim_end()).broken(24, 8)
 }
 

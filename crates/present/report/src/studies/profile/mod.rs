@@ -2,7 +2,7 @@
 
 mod changes;
 mod code;
-mod exits;
+pub(super) mod exits;
 mod functions;
 mod guest;
 mod heading;

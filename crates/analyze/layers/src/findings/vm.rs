@@ -1,0 +1,116 @@
+//! The findings of a running VM's requests, as its host shows them: by disk and kind.
+
+use super::column::column;
+use super::column_data::{ColumnData, RoundMedians};
+use super::command::by_kind;
+use super::distribution::Distribution;
+use crate::error::LayersError;
+use crate::request::{JoinedRequest, Who};
+use crate::trial::joined_trial::JoinedTrial;
+use crate::trial::vm::{DiskData, VmData, machine, one_clock, read_vm};
+use std::collections::BTreeMap;
+use std::path::Path;
+use vmtax_model::{
+    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind, VmLayers, VmRequests,
+};
+use vmtax_rules::Evidence;
+
+/// The findings of a running VM's trace, whose files are in `folder`, made on a host.
+///
+/// # Errors
+/// [`LayersError`] when a file cannot be read.
+pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
+    let VmData { trace, disks, idle, missing } = read_vm(folder)?;
+    let machine = machine(&trace);
+    let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
+    let mut all: Vec<(VmRequests, LayerColumn)> =
+        disks.into_iter().flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz)).collect();
+    all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
+    let (requests, columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
+    let main = columns.get(..1).unwrap_or_default();
+    let advice = vmtax_rules::advice(&Evidence { host: Some(host), columns: main, ..Evidence::default() });
+    let layers = LayerFindings {
+        schema: REPORT_SCHEMA,
+        rounds_planned: 1,
+        host: None,
+        columns,
+        differences: Vec::new(),
+        method: METHOD.to_owned(),
+        warnings: Vec::new(),
+        advice,
+    };
+    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, idle, missing, layers })
+}
+
+const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
+                      segments do not overlap. It begins with the doorbell, or, where QEMU found it without one, with its pop; it \
+                      ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such a \
+                      pop, and the time from the delivery to the guest's handler. Figures are of one traced period, so there is \
+                      no CI.";
+
+/// The requests of a disk by kind, each with its column.
+fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmRequests, LayerColumn)> {
+    let (has_device, has_host_part) = (data.has_device(), data.has_host_part());
+    let DiskData { name, disk, joined, losses, missing } = data;
+    let of_kind = |(kind, joined): (RequestKind, _)| {
+        let trial = JoinedTrial::new(joined, &losses, one_clock(), mhz, missing.clone());
+        let mut sums = ColumnData::default();
+        sums.sums.add(0, &trial);
+        let (mut gavg, mut kavg, mut davg) = <(Distribution, Distribution, Distribution)>::default();
+        for request in &trial.requests {
+            let device = device(request);
+            gavg.add(trial.ns(request.total()));
+            kavg.add(trial.ns(request.total().saturating_sub(device)));
+            davg.add(trial.ns(device));
+        }
+        sums.traced_medians = RoundMedians::of(0, gavg.latency());
+        let mut column = column(machine, &format!("{name}, {}", kind.label()), &sums);
+        column.from_host = true;
+        if !has_host_part {
+            within_qemu(&mut column);
+        }
+        let total_s = gavg.summary().mean_ns * gavg.count() as f64 / 1e9;
+        // What a flush makes the device do is not told apart from others' flushes.
+        let is_placed = has_device && matches!(kind, RequestKind::Read | RequestKind::Write);
+        let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let requests = VmRequests {
+            disk: name.clone(),
+            file: disk.as_ref().map(|disk| disk.disk.file.display().to_string()),
+            format: disk.as_ref().and_then(|disk| disk.disk.format.clone()),
+            thread: thread(&trial),
+            kind,
+            requests: trial.matched.operations,
+            followed: trial.matched.joined,
+            per_s: per_s(trial.matched.operations),
+            in_flight: if seconds > 0.0 { total_s / seconds } else { 0.0 },
+            gavg: gavg.summary(),
+            kavg: is_placed.then(|| kavg.summary()),
+            davg: is_placed.then(|| davg.summary()),
+        };
+        (requests, column)
+    };
+    by_kind(joined).into_iter().map(of_kind).collect()
+}
+
+/// How long a request was at the host's device, ticks; 0 where it was not.
+fn device(request: &JoinedRequest) -> u64 {
+    let at = |checkpoint| request.at(checkpoint);
+    let spent = at(Checkpoint::HostComplete).zip(at(Checkpoint::HostIssue));
+    spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))
+}
+
+/// The thread that pops most requests.
+fn thread(trial: &JoinedTrial) -> String {
+    let mut threads: BTreeMap<Who, u64> = BTreeMap::new();
+    for request in &trial.requests {
+        *threads.entry(request.who(Checkpoint::QemuPop)).or_default() += 1;
+    }
+    threads.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(who, _)| trial.name(who))
+}
+
+/// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.
+fn within_qemu(column: &mut LayerColumn) {
+    let rows = column.rows.iter_mut().map(|row| &mut row.layer);
+    let spans = column.waterfalls.iter_mut().flat_map(|drawn| &mut drawn.spans).map(|span| &mut span.layer);
+    rows.chain(spans).filter(|layer| **layer == Layer::HostKernel).for_each(|layer| *layer = Layer::Qemu);
+}

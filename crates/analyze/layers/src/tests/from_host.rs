@@ -1,0 +1,172 @@
+//! Requests of which the host alone tells.
+
+use super::{START, alone, batches, deep, times};
+use crate::events::event::{HostEvent, Mark};
+use crate::join::joined::{Joined, Reason};
+use crate::join::joiner::Join;
+use crate::synthetic::{MAIN, OTHER, QUEUE, Times, Truth, VCPU, World, facts, found};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use vmtax_model::{Checkpoint, RequestKind};
+
+/// What the join makes of the host's events.
+fn join(world: &World) -> Joined {
+    let mut join = Join::from_host(&facts(), &[]);
+    World { guest: Vec::new(), ..world.clone() }.feed(&mut join, |t| t, |_| {});
+    join.finish()
+}
+
+/// The part of a request's truth that the host sees.
+fn on_host(truth: &Truth, from: Checkpoint) -> BTreeMap<Checkpoint, u64> {
+    truth.checkpoints.range(from..=Checkpoint::Inject).map(|(checkpoint, at)| (*checkpoint, *at)).collect()
+}
+
+proptest! {
+    #[test]
+    fn each_request_alone_comes_out_from_its_kick_to_its_interrupt(all in prop::collection::vec(times(), 1..8)) {
+        let world = alone(&all);
+        let joined = join(&world);
+        prop_assert_eq!(joined.requests.len(), all.len());
+        for ((request, truth), times) in joined.requests.iter().zip(&world.truth).zip(&all) {
+            let found = found(request);
+            prop_assert_eq!((found.offset, request.kind), (truth.offset, RequestKind::Read));
+            let from = if times.kick { Checkpoint::KvmNotify } else { Checkpoint::QemuWake };
+            prop_assert_eq!(on_host(&found, from), on_host(truth, from));
+            let last = truth.checkpoints[&Checkpoint::Inject];
+            prop_assert_eq!(request.end(), last);
+            let states = |truth: &Truth| -> BTreeMap<_, u64> {
+                let between = |checkpoint| checkpoint > Checkpoint::QemuWake && checkpoint <= Checkpoint::Inject;
+                truth.states.iter().filter(|((to, _), _)| between(*to)).map(|(key, ticks)| (*key, *ticks)).collect()
+            };
+            prop_assert_eq!(states(&found), states(truth));
+            let segments: u64 = request.segments.iter().map(|segment| segment.ticks).sum();
+            prop_assert_eq!(segments, request.total());
+        }
+    }
+
+    #[test]
+    fn of_many_at_once_each_is_followed_in_qemu_and_below(batches in batches()) {
+        let world = deep(&batches);
+        let joined = join(&world);
+        prop_assert_eq!(&joined.rejected, &[]);
+        prop_assert_eq!(joined.requests.len(), world.truth.len());
+        let mut truths: BTreeMap<(u64, u64), &Truth> =
+            world.truth.iter().map(|truth| ((truth.offset, truth.checkpoints[&Checkpoint::QemuPop]), truth)).collect();
+        for request in &joined.requests {
+            let found = found(request);
+            let pop = found.checkpoints[&Checkpoint::QemuPop];
+            let truth = truths.remove(&(found.offset, pop)).unwrap();
+            let mut found = on_host(&found, Checkpoint::QemuPop);
+            // Where the guest sees the completion by itself, QEMU's notification comes too late to count.
+            if !truth.checkpoints.contains_key(&Checkpoint::QemuNotify) {
+                found.remove(&Checkpoint::QemuNotify);
+            }
+            prop_assert_eq!(found, on_host(truth, Checkpoint::QemuPop));
+        }
+    }
+}
+
+#[test]
+fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
+    let world = alone(&[Times { kick: false, ..Times::default() }]);
+    let request = &join(&world).requests[0];
+    let wake = request.at(Checkpoint::QemuWake).unwrap();
+    let kick = request.at(Checkpoint::KvmNotify).unwrap();
+    assert!(kick < wake && request.begin() == kick, "{kick} {wake} {}", request.begin());
+    let wakings = world.host.iter().filter(|event| event.tid == VCPU && event.at == kick);
+    assert_eq!(wakings.count(), 1);
+}
+
+#[test]
+fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
+    let at = |n: u64| START + n * 100;
+    let mut world = World::new(START - 100);
+    let mark = |address: u64, offset: u64| Mark {
+        address: Some(address),
+        offset: Some(offset),
+        queue: Some(QUEUE),
+        kind: Some(RequestKind::Read),
+        bytes: 4096,
+    };
+    let mut pass = |n, checkpoint, mark| world.on_host(at(n), MAIN, HostEvent::Passes(checkpoint, mark));
+    pass(1, Checkpoint::KvmNotify, Mark::default());
+    pass(3, Checkpoint::QemuPop, mark(1, 0));
+    pass(4, Checkpoint::QemuPop, mark(2, 4096));
+    pass(5, Checkpoint::QemuSubmit, mark(1, 0));
+    pass(6, Checkpoint::QemuSubmit, mark(2, 4096));
+    pass(7, Checkpoint::QemuPop, mark(3, 8192));
+    pass(8, Checkpoint::QemuSubmit, mark(3, 8192));
+    (1..=3).for_each(|n| pass(10 + n, Checkpoint::QemuPush, mark(n, 0)));
+    world.on_host(at(2), MAIN, HostEvent::Woke);
+    let begins: Vec<u64> = join(&world).requests.iter().map(|request| request.begin()).collect();
+    assert_eq!(begins, [at(1), at(1), at(7)]);
+}
+
+#[test]
+fn a_flush_has_no_place_and_one_whose_push_was_lost_is_counted() {
+    let mut world = World::new(START - 100);
+    let mark = |kind| Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), kind: Some(kind), bytes: 1 };
+    let mut pass = |n: u64, checkpoint, kind| {
+        world.on_host(START + n, MAIN, HostEvent::Passes(checkpoint, mark(kind)));
+    };
+    pass(0, Checkpoint::QemuPop, RequestKind::Write);
+    pass(10, Checkpoint::QemuPop, RequestKind::Flush);
+    pass(20, Checkpoint::QemuPush, RequestKind::Flush);
+    pass(30, Checkpoint::QemuPush, RequestKind::Flush);
+    let joined = join(&world);
+    assert_eq!(joined.requests.iter().map(|r| (r.kind, r.key)).collect::<Vec<_>>(), [(RequestKind::Flush, 0)]);
+    let reasons: Vec<_> = joined.rejected.iter().map(|r| (r.kind, r.reason)).collect();
+    assert_eq!(reasons, [(RequestKind::Write, Reason::Missing(Checkpoint::QemuPush))]);
+}
+
+#[test]
+fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
+    const WORKER: i32 = 105;
+    const PREADV: u32 = 295;
+    let mut world = World::new(START - 100);
+    let mark = |address: u64| Mark {
+        address: Some(address),
+        offset: Some(address * 4096),
+        queue: Some(QUEUE),
+        kind: Some(RequestKind::Read),
+        bytes: 4096,
+    };
+    let mut request = |at: u64, addresses: &[u64]| {
+        let mut pass =
+            |n, checkpoint, address| world.on_host(at + n, MAIN, HostEvent::Passes(checkpoint, mark(address)));
+        addresses.iter().for_each(|&address| pass(address, Checkpoint::QemuPop, address));
+        addresses.iter().for_each(|&address| pass(10 + address, Checkpoint::QemuSubmit, address));
+        addresses.iter().for_each(|&address| pass(40 + address, Checkpoint::QemuPush, address));
+        // Elsewhere in the file than in the guest; and one of another file.
+        world.enter(at + 15, WORKER, PREADV, [8, 0, 1, 0]);
+        world.on_host(at + 16, WORKER, HostEvent::Exit);
+        world.enter(at + 20, WORKER, PREADV, [9, 0, 1, 1 << 30]);
+        world.on_host(at + 30, WORKER, HostEvent::Exit);
+        world.on_host(at + 35, MAIN, HostEvent::Woke);
+    };
+    request(START, &[1]);
+    request(START + 1000, &[2, 3]);
+    let joined = join(&world);
+    let calls: Vec<_> = joined.requests.iter().map(|r| r.at(Checkpoint::HostCall)).collect();
+    assert_eq!(calls, [Some(START + 20), None, None]);
+    assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(START + 35));
+}
+
+#[test]
+fn an_interrupt_is_the_requests_if_the_notifying_thread_delivers_it_before_it_waits() {
+    let ends = |inject: (u64, i32), waits: u64| {
+        let mut world = World::new(START - 100);
+        let mark = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
+        let mut pass = |n, tid, checkpoint, mark| world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark));
+        pass(0, MAIN, Checkpoint::QemuPop, mark);
+        pass(10, MAIN, Checkpoint::QemuPush, mark);
+        pass(20, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE + 1), ..Mark::default() });
+        pass(30, MAIN, Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() });
+        pass(inject.0, inject.1, Checkpoint::Inject, Mark::default());
+        world.on_host(START + waits, MAIN, HostEvent::Woke);
+        join(&world).requests[0].end() - START
+    };
+    assert_eq!(ends((40, MAIN), 50), 40);
+    assert_eq!(ends((40, OTHER), 50), 30, "another thread's");
+    assert_eq!(ends((60, MAIN), 50), 30, "of other work");
+}

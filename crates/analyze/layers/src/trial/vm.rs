@@ -1,0 +1,347 @@
+//! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone.
+
+use super::joined_trial::JoinedTrial;
+use super::open::read_json;
+use crate::error::LayersError;
+use crate::events::decode::Readers;
+use crate::events::trace_reader::{Loss, Trace, TraceReader, each, next, open};
+use crate::join::joined::Joined;
+use crate::join::joiner::Join;
+use std::collections::BTreeSet;
+use std::path::Path;
+use vmtax_model::{
+    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, Side, TraceFacts, TracedDisk, VmLayers,
+    VmTrace, files,
+};
+
+/// Behind the path of a virtio disk: the part of the device that has the disk.
+const BACKEND: &str = "/virtio-backend";
+/// Before the IDs of devices that the user named.
+const PERIPHERAL: &str = "/machine/peripheral/";
+/// More disks than this are not followed: the trace is read once for each.
+const MAX_DISKS: usize = 64;
+/// Before libvirt's IDs of virtio disks, `vda` first.
+const LIBVIRT: &str = "virtio-disk";
+
+/// The requests of one disk of a running VM.
+#[derive(Debug, Clone)]
+pub struct VmTrial {
+    /// What runs it.
+    pub machine: Machine,
+    /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects.
+    pub disk: String,
+    /// Its requests of all kinds.
+    pub joined: JoinedTrial,
+}
+
+/// Joins the requests of a traced VM, disk by disk; those without requests are left out. `folder` has the files of
+/// [`vmtax_model::files`].
+///
+/// # Errors
+/// [`LayersError`] when a file cannot be read.
+pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
+    let read = read_vm(folder)?;
+    let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
+    let trial = |disk: DiskData| {
+        let joined = JoinedTrial::new(disk.joined, &disk.losses, one_clock(), mhz, disk.missing);
+        VmTrial { machine, disk: disk.name, joined }
+    };
+    Ok(read.disks.into_iter().map(trial).collect())
+}
+
+/// A traced VM, and its disks with requests.
+pub(crate) struct VmData {
+    pub trace: VmTrace,
+    pub disks: Vec<DiskData>,
+    /// The names of those without.
+    pub idle: Vec<String>,
+    /// What could not be observed of any disk.
+    pub missing: Vec<Missing>,
+}
+
+/// The joined requests of one disk before any is rejected.
+pub(crate) struct DiskData {
+    pub name: String,
+    /// What is known of it; `None` where that is nothing.
+    pub disk: Option<TracedDisk>,
+    pub joined: Joined,
+    pub losses: Vec<Loss>,
+    pub missing: Vec<Missing>,
+}
+
+impl DiskData {
+    /// Whether the host's device beneath is observed.
+    pub fn has_device(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| is_placed(&disk.host))
+    }
+
+    /// Whether its requests go to the host's kernel at all.
+    pub fn has_host_part(&self) -> bool {
+        self.disk.as_ref().is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
+    }
+}
+
+/// A Linux guest stands for any: what it is the host does not know.
+pub(crate) fn machine(trace: &VmTrace) -> Machine {
+    if trace.vm.accelerator == Some(Accelerator::Kvm) { Machine::KVM } else { Machine::TCG }
+}
+
+/// All times are of the host's counter.
+pub(crate) fn one_clock() -> ClockFinding {
+    ClockFinding { bound_ns: 0.0, source: "all events are of the host".to_owned(), drift_ns: 0.0, violations: 0 }
+}
+
+pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
+    let path = folder.join(files::VM_TRACE);
+    let trace: VmTrace = read_json(&path)?;
+    let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
+    if trace.schema > vmtax_model::SCHEMA {
+        return Err(wrong(format!("schema {} is from a newer vmtax", trace.schema)));
+    }
+    if !(1.0..=1e6).contains(&trace.tsc_mhz) {
+        return Err(wrong(format!("invalid TSC frequency of {} MHz", trace.tsc_mhz)));
+    }
+    let host = open(&folder.join(files::HOST), DISK, Side::Host)?;
+    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
+    let mut missing = trace.missing.clone();
+    missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
+    missing.extend(trace.full.then(|| no_room(&trace)));
+    let mut devices: BTreeSet<String> = BTreeSet::new();
+    each(&host, |readers, event| {
+        if let Some(device) = readers.device(event).filter(|device| !devices.contains(&**device)) {
+            if devices.len() < MAX_DISKS {
+                devices.insert(device.into_owned());
+            }
+        }
+    })?;
+    let of = |device: &str| {
+        let disks = &trace.disks;
+        let known = disks.iter().find(|disk| disk.device == device);
+        // One that is left on either side belongs to the other.
+        let mut nameless = disks.iter().filter(|disk| disk.device.is_empty());
+        let unknown = || devices.iter().filter(|device| !disks.iter().any(|disk| disk.device == **device)).count();
+        known.or_else(|| nameless.next().filter(|_| nameless.next().is_none() && unknown() == 1)).cloned()
+    };
+    let with: Vec<(&String, Option<TracedDisk>)> = devices.iter().map(|device| (device, of(device))).collect();
+    let idle = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
+    let idle = idle.map(|disk| match disk.device.as_str() {
+        "" => disk.disk.file.display().to_string(),
+        device if !device.ends_with(BACKEND) => {
+            format!("{} (not virtio-blk: not followed)", name(device, Some(disk), &trace))
+        }
+        device => name(device, Some(disk), &trace),
+    });
+    let idle = idle.collect();
+    let disks =
+        with.into_iter().map(|(device, disk)| read_disk(&host, &trace, device, disk)).collect::<Result<_, _>>()?;
+    Ok(VmData { disks, idle, missing, trace })
+}
+
+/// The requests of the disk that is this device.
+fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDisk>) -> Result<DiskData, LayersError> {
+    let name = name(device, disk.as_ref(), trace);
+    let is_direct = disk.as_ref().is_some_and(|disk| disk.disk.direct == Some(true));
+    let is_placed = disk.as_ref().is_some_and(|disk| is_placed(&disk.host));
+    let may_lack: &[Checkpoint] = match (is_placed, is_direct) {
+        (true, true) => &[],
+        // The page cache answers some.
+        (true, false) => &[Checkpoint::HostIssue, Checkpoint::HostComplete],
+        // Of several at once, which call is whose does not show.
+        (false, _) => &[Checkpoint::HostCall],
+    };
+    let mut missing = missing(&name, disk.as_ref(), trace);
+    let facts = TraceFacts {
+        schema: trace.schema,
+        tsc_mhz: trace.tsc_mhz,
+        qemu: trace.vm.pid,
+        threads: trace.threads.clone(),
+        pings: Vec::new(),
+        moments: Vec::new(),
+        kvm_offset: None,
+        host_disk: disk.as_ref().map_or_else(HostDisk::default, |disk| disk.host.clone()),
+        guest_disk: None,
+        notify: disk.as_ref().map_or_else(Vec::new, |disk| disk.notify.clone()),
+        missing: Vec::new(),
+    };
+    let mut join = Join::from_host(&facts, may_lack);
+    let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
+    let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
+        let is_other = readers.device(event).is_some_and(|of| of != device);
+        if is_other { None } else { readers.host(event, &facts) }
+    };
+    while let Some(event) = next(&mut side, of_disk)? {
+        join.host(&event);
+    }
+    let mut losses = Vec::new();
+    if let Some(side) = side {
+        side.end(&mut losses, &mut missing);
+    }
+    Ok(DiskData { name, disk, joined: join.finish(), losses, missing })
+}
+
+fn is_placed(host: &HostDisk) -> bool {
+    host.device.is_some() && !host.extents.is_empty()
+}
+
+/// What people call a disk.
+fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
+    let path = device.strip_suffix(BACKEND).unwrap_or(device);
+    if let Some(id) = path.strip_prefix(PERIPHERAL) {
+        let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
+        let number = id.strip_prefix(LIBVIRT).filter(|_| is_libvirt).and_then(|number| number.parse().ok());
+        return number.map_or_else(|| id.to_owned(), |number| format!("vd{}", letters(number)));
+    }
+    let id = disk.map(|disk| disk.disk.id.clone()).filter(|id| !id.is_empty());
+    id.unwrap_or_else(|| path.strip_prefix("/machine/").unwrap_or(path).to_owned())
+}
+
+/// The letters of a disk's name by its number: a to z, aa, ab, ….
+fn letters(number: u32) -> String {
+    let last = char::from(b'a' + (number % 26) as u8);
+    if number < 26 { last.to_string() } else { format!("{}{last}", letters(number / 26 - 1)) }
+}
+
+/// What cannot be observed of a disk, and why.
+fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    let mut add = |what: String, why: String, fix: &str| missing.push(Missing { what, why, fix: fix.to_owned() });
+    let beneath = format!("the host's block device beneath {name}");
+    match disk {
+        None => add(
+            beneath,
+            "neither QEMU's monitor nor its command line tells which file the disk is".to_owned(),
+            "give QEMU a QMP socket, or the device an id",
+        ),
+        Some(disk) if disk.disk.file.to_string_lossy().starts_with("null-") => {
+            add(beneath, "QEMU's null driver has none".to_owned(), "");
+        }
+        Some(disk) if is_placed(&disk.host) => {}
+        Some(disk) => {
+            let why = match (disk.host.device, disk.disk.format.as_deref()) {
+                (None, Some(format)) if !matches!(format, "raw" | "file" | "host_device" | "throttle") => {
+                    format!(
+                        "{format} puts the guest's bytes elsewhere in the file, so they cannot be found on the device"
+                    )
+                }
+                (None, _) => format!("{} lies on no single block device, or is no raw image", disk.disk.file.display()),
+                (Some(_), _) => format!("no place of {} on its device is known", disk.disk.file.display()),
+            };
+            add(
+                beneath,
+                why,
+                "the time there is part of the host kernel's: use a raw image on one disk to see it apart",
+            );
+        }
+    }
+    let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
+    if is_kvm && disk.is_none_or(|disk| disk.notify.is_empty()) {
+        add(
+            format!("doorbells of {name}"),
+            "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
+                .to_owned(),
+            "give QEMU a QMP socket and the device an id, and trace once the guest is up",
+        );
+    }
+    missing
+}
+
+fn unnamed_requests() -> Missing {
+    Missing {
+        what: VmLayers::REQUESTS.to_owned(),
+        why: "in this build of QEMU no function shows a request when it is taken from the ring".to_owned(),
+        fix: "use a distribution's build of QEMU".to_owned(),
+    }
+}
+
+fn no_room(trace: &VmTrace) -> Missing {
+    let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
+    Missing {
+        what: format!("requests after {seconds:.1} s"),
+        why: "the trace had reached the most bytes that are kept".to_owned(),
+        fix: "choose a shorter --duration".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{Managed, Manager, RoleSource, VmDisk, VmFacts, Vmm};
+
+    fn trace(manager: Option<Manager>) -> VmTrace {
+        let vm = VmFacts {
+            pid: 1,
+            name: None,
+            binary: None,
+            vmm: Vmm::Qemu,
+            version: None,
+            managed: manager.map(|manager| Managed { manager, id: "1".to_owned() }),
+            accelerator: Some(Accelerator::Kvm),
+            vcpus: 1,
+            memory: 0,
+            roles_from: RoleSource::Names,
+            threads: Vec::new(),
+            disks: Vec::new(),
+            nics: Vec::new(),
+            cgroup: None,
+            abilities: Vec::new(),
+        };
+        VmTrace {
+            schema: 1,
+            tsc_mhz: 1000.0,
+            begin: 0,
+            end: 2_000_000_000,
+            vm,
+            threads: Vec::new(),
+            disks: Vec::new(),
+            ended: false,
+            full: false,
+            missing: Vec::new(),
+        }
+    }
+
+    fn disk(id: &str, file: &str, format: Option<&str>) -> TracedDisk {
+        let disk = VmDisk {
+            id: id.to_owned(),
+            file: file.into(),
+            format: format.map(str::to_owned),
+            direct: Some(true),
+            read_only: false,
+            aio: None,
+            iothread: None,
+            host_device: None,
+            extents: None,
+        };
+        TracedDisk { device: String::new(), disk, host: HostDisk::default(), notify: vec![(0, 4)] }
+    }
+
+    #[test]
+    fn a_disk_has_the_name_that_people_gave_it() {
+        let of = |device: &str, id: &str, manager| name(device, Some(&disk(id, "/d", None)), &trace(manager));
+        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", Some(Manager::Libvirt)), "vdb");
+        assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", None), "virtio-disk1");
+        assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
+        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");
+        assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "", None), "peripheral-anon/device[1]");
+    }
+
+    #[test]
+    fn what_a_disk_does_not_show_has_its_reason() {
+        let why = |disk: Option<&TracedDisk>| missing("vda", disk, &trace(None)).into_iter().map(|m| m.why).next();
+        assert!(why(None).unwrap().contains("which file"));
+        assert!(why(Some(&disk("", "null-co://", Some("raw")))).unwrap().contains("null driver"));
+        assert!(why(Some(&disk("", "/d", Some("qcow2")))).unwrap().starts_with("qcow2 puts"));
+        assert!(why(Some(&disk("", "/d", Some("raw")))).unwrap().contains("no single block device"));
+        let extents = vec![vmtax_model::Extent { file: 0, device: 0, length: 9 }];
+        let mut placed = disk("", "/d", Some("raw"));
+        placed.host = HostDisk { device: Some(1), extents, descriptors: Vec::new() };
+        assert_eq!(why(Some(&placed)), None);
+        placed.notify.clear();
+        assert!(why(Some(&placed)).unwrap().contains("QMP"));
+    }
+
+    #[test]
+    fn disks_are_numbered_as_libvirt_and_the_kernel_do() {
+        let names = [0, 1, 25, 26, 27, 51, 52, 701, 702].map(letters);
+        assert_eq!(names, ["a", "b", "z", "aa", "ab", "az", "ba", "zz", "aaa"]);
+    }
+}

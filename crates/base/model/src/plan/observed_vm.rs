@@ -1,0 +1,21 @@
+//! Which running VM a plan observes.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A VM that runs already, observed for a time. It is the plan's `[vm]`; the plan has no machines then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ObservedVm {
+    /// Its process.
+    pub pid: i32,
+    /// For how long, ms.
+    pub time_ms: u64,
+}
+
+impl ObservedVm {
+    /// For how long.
+    pub fn time(&self) -> Duration {
+        Duration::from_millis(self.time_ms)
+    }
+}

@@ -1,0 +1,79 @@
+//! The VM exits of a running guest: of a profile, or alone.
+
+use super::observer::store;
+use super::wait::wait;
+use crate::RunError;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vmtax_model::samples::{ExitCounts, ProfileFacts};
+use vmtax_model::{Accelerator, Missing, ObservedVm, files};
+use vmtax_observe::{ExitTracer, ProbeError};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::{Monitor, Vm};
+
+/// Counts the VM exits of a running VM, until the time is over, it ends, or `stop` becomes true. The counts go to `files`.
+///
+/// # Errors
+/// [`RunError`] for a VM without exits, and when the files cannot be written.
+pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+    let vm = Vm::attach(spec.pid);
+    let (program, facts) = (vm.program(), vm.facts());
+    let exits = Exits::start(&vm).ok_or(RunError::NoExits { pid: spec.pid })?;
+    let (counts, why) = exits.follow(&vm, spec.time(), &|| stop.load(Ordering::Relaxed));
+    if counts.traced.is_none() && counts.counters.is_empty() {
+        return Err(why.map_or(RunError::NoExits { pid: spec.pid }, RunError::from));
+    }
+    let missing = why.map(|why| Missing::for_error("VM exits by reason and device", &why)).into_iter().collect();
+    store(&mut files, files::EXITS, &counts)?;
+    Ok(store(&mut files, files::OBSERVED, &ProfileFacts { pid: spec.pid, program, file: None, vm: facts, missing })?)
+}
+
+/// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.
+pub(super) struct Exits {
+    tracer: Result<ExitTracer, ProbeError>,
+    before: BTreeMap<String, u64>,
+    begun: Instant,
+}
+
+impl Exits {
+    /// `None` where the process has no guest of KVM's. From its return on no exit is missed.
+    pub fn start(vm: &Vm) -> Option<Exits> {
+        (vm.accelerator() == Some(Accelerator::Kvm)).then(|| Exits {
+            before: counters(vm),
+            tracer: ExitTracer::start(vm.pid(), vm.threads()),
+            begun: Instant::now(),
+        })
+    }
+
+    /// Counts until the timeout or `stop` says so; also gives why they could not be traced.
+    pub fn follow(self, vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> (ExitCounts, Option<ProbeError>) {
+        let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
+            wait(time.saturating_sub(self.begun.elapsed()), stop);
+        });
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let mut counters = counters(vm);
+        counters.iter_mut().for_each(|(name, value)| {
+            *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
+        });
+        let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
+        let (traced, why) = match traced {
+            Ok(mut traced) => {
+                // Threads that began meanwhile have their roles by now.
+                traced.threads.splice(0..0, vm.threads());
+                (Some(traced), None)
+            }
+            Err(why) => (None, Some(why)),
+        };
+        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice: vm.monitor_advice() }, why)
+    }
+}
+
+/// KVM's own: from debugfs, which disturbs no vCPU, or through QEMU, which takes no rights, where debugfs lacks those of vCPUs.
+fn counters(vm: &Vm) -> BTreeMap<String, u64> {
+    let read = vmtax_observe::kvm_counters(vm.pid());
+    if read.contains_key("exits") {
+        return read;
+    }
+    vm.monitor().map(Monitor::kvm_counters).filter(|counters| !counters.is_empty()).unwrap_or(read)
+}

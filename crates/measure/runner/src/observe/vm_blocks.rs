@@ -1,0 +1,105 @@
+//! The block requests of a VM that runs already, traced from the host alone.
+
+use super::observer::store;
+use crate::RunError;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use vmtax_model::{Accelerator, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, VmTrace, files};
+use vmtax_observe::{ProbeSet, Tracer, has_ended, thread_names, uprobes};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::Vm;
+
+/// Room for events in the kernel, of all CPUs together, KiB: of one second of 200,000 requests.
+const ROOM_KIB: usize = 512 << 10;
+/// Of one CPU, KiB, at least and at most: it is emptied ten times a second.
+const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// Traces the requests of a running VM until the time is over, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
+/// of the VM is changed.
+///
+/// # Errors
+/// [`RunError`] for a process that is no VM, where this user may not trace, and when the files cannot be written.
+pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+    let vm = Vm::attach(spec.pid);
+    let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
+    let mut disks = vm.traced_disks();
+    let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
+    let tracer = Tracer::start(&probes(&vm, &threads, &disks, facts.accelerator), cpu_kib())?;
+    let kept = Cell::new(0);
+    let mut keep = |name: &str, bytes: &[u8]| {
+        kept.set(kept.get() + bytes.len() as u64);
+        files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
+    };
+    tracer.layouts(&mut keep)?;
+    tracer.on()?;
+    let (begun, begin) = (Instant::now(), vmtax_clock::beat().ticks);
+    while begun.elapsed() < spec.time()
+        && !stop.load(Ordering::Relaxed)
+        && !has_ended(vm.pid())
+        && kept.get() < MAX_BYTES
+    {
+        std::thread::sleep(DRAIN_INTERVAL.min(spec.time().saturating_sub(begun.elapsed())));
+        tracer.drain(&mut keep)?;
+    }
+    tracer.off()?;
+    let (end, ended) = (vmtax_clock::beat().ticks, has_ended(vm.pid()));
+    tracer.drain(&mut keep)?;
+    tracer.stats(&mut keep)?;
+    if !ended {
+        vm.place_disks(&mut disks);
+    }
+    let trace = VmTrace {
+        schema: SCHEMA,
+        tsc_mhz: vmtax_clock::host_mhz(),
+        begin,
+        end,
+        threads: with_new(&facts.threads, if ended { Vec::new() } else { vm.threads() }),
+        vm: facts,
+        disks,
+        ended,
+        full: kept.get() >= MAX_BYTES,
+        missing: tracer.missing().to_vec(),
+    };
+    Ok(store(&mut files, files::VM_TRACE, &trace)?)
+}
+
+/// What is traced of a VM among others on its host.
+fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Accelerator>) -> ProbeSet {
+    let binary = vm.binary_file().unwrap_or_default();
+    let mut devices: Vec<u64> = disks.iter().filter_map(|disk| disk.host.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let doorbells: Vec<(u64, u64)> = disks.iter().flat_map(|disk| disk.notify.iter().copied()).collect();
+    let is_kvm = accelerator == Some(Accelerator::Kvm);
+    let mut points = uprobes(vm.probe_points(), &binary);
+    // People know it by its own path.
+    if let Some(own) = vm.binary() {
+        let named = |missing: &mut Missing| {
+            missing.why = missing.why.replace(&*binary.to_string_lossy(), &own.to_string_lossy())
+        };
+        points.1.iter_mut().for_each(named);
+    }
+    let mut set =
+        ProbeSet::host(Probes::Layers.checkpoints(), threads, &devices, is_kvm, points).among_others(&doorbells);
+    // What is missing of a disk is said of each.
+    set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
+    set
+}
+
+fn cpu_kib() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (ROOM_KIB / cpus).clamp(*CPU_KIB.start(), *CPU_KIB.end()) as u32
+}
+
+/// The threads of both times; what was known at first stays.
+fn with_new(first: &[QemuThread], now: Vec<QemuThread>) -> Vec<QemuThread> {
+    let all: BTreeMap<i32, QemuThread> =
+        now.into_iter().chain(first.iter().cloned()).map(|thread| (thread.tid, thread)).collect();
+    all.into_values().collect()
+}

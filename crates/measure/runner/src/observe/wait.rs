@@ -1,0 +1,14 @@
+//! Waiting while others observe.
+
+use std::time::{Duration, Instant};
+
+/// How often a stop request is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Waits, unless it is to stop.
+pub(super) fn wait(time: Duration, stop: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop() {
+        std::thread::sleep(POLL_INTERVAL.min(time));
+    }
+}

@@ -1,0 +1,134 @@
+//! A VM that the test starts by itself, paused, whose guest is a boot sector that does a known work.
+
+use super::Place;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// QEMU has started, or answers, by then, also on a busy host.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Where the firmware loads a boot sector, and where in it the packet and the counters lie.
+const LOADED: u16 = 0x7c00;
+const PACKET: usize = 0x50;
+const COUNTS: usize = 0x60;
+
+/// A boot sector that reads 4 KiB from the first disk and from the second by the firmware, so often; then it halts.
+pub fn reading(reads: [u16; 2]) -> Vec<u8> {
+    let at = |offset: usize| (LOADED + offset as u16).to_le_bytes();
+    let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, 0xfb]; // segments 0, a stack, sti
+    for (disk, count) in [0x80_u8, 0x81].into_iter().zip([COUNTS, COUNTS + 2]) {
+        let (packet, lba, count) = (at(PACKET), at(PACKET + 8), at(count));
+        code.extend([0x83, 0x3e, count[0], count[1], 0x00]); // cmp word [count], 0
+        code.extend([0x74, 21]); // je behind the jump back
+        code.extend([0xb2, disk, 0xb4, 0x42]); // mov dl, disk; mov ah, 0x42: extended read
+        code.extend([0xbe, packet[0], packet[1], 0xcd, 0x13]); // mov si, packet; int 0x13
+        code.extend([0x66, 0x83, 0x06, lba[0], lba[1], 8]); // add dword [lba], 8
+        code.extend([0xff, 0x0e, count[0], count[1]]); // dec word [count]
+        code.extend([0xeb, (-28_i8) as u8]); // jmp to the comparison
+    }
+    code.extend([0xfa, 0xf4, 0xeb, 0xfd]); // cli, hlt, jmp to hlt
+    assert!(code.len() <= PACKET, "{}", code.len());
+    let mut sector = vec![0; 512];
+    sector[..code.len()].copy_from_slice(&code);
+    // 8 sectors to 0x1000:0.
+    sector[PACKET..PACKET + 8].copy_from_slice(&[0x10, 0, 8, 0, 0, 0, 0, 0x10]);
+    for (i, count) in reads.into_iter().enumerate() {
+        sector[COUNTS + 2 * i..COUNTS + 2 * i + 2].copy_from_slice(&count.to_le_bytes());
+    }
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+/// Firmware that for ever reads a UART's line status and sends a byte, from the first instruction on.
+pub fn polling_firmware() -> Vec<u8> {
+    let mut rom = vec![0; 64 << 10];
+    // mov dx, 0x3fd; in al, dx; mov dx, 0x3f8; out dx, al; jmp to the first
+    rom[0xfff0..0xfffa].copy_from_slice(&[0xba, 0xfd, 0x03, 0xec, 0xba, 0xf8, 0x03, 0xee, 0xeb, 0xf6]);
+    rom
+}
+
+/// The VM; it ends with the value.
+pub struct BootGuest {
+    child: Child,
+    socket: PathBuf,
+    /// The file of its first disk.
+    pub file: PathBuf,
+}
+
+impl BootGuest {
+    /// A paused VM of this name. It boots from `disk0`, a file with `options` of its drive, and has further arguments.
+    pub fn start(place: &Place, name: &str, accelerator: &str, sector: &[u8], options: &str, more: &str) -> BootGuest {
+        let mut image = sector.to_vec();
+        image.resize(16 << 20, 7);
+        let file = place.put(&format!("{name}.raw"), &image);
+        std::fs::File::open(&file).unwrap().sync_all().unwrap(); // its bytes have places on the device
+        let socket = place.path(&format!("{name}.test"));
+        let qmp = |socket: &Path| format!("unix:{},server=on,wait=off", socket.display());
+        let child = Command::new("qemu-system-x86_64")
+            .args(["-nodefaults", "-display", "none", "-m", "64", "-S", "-name", name])
+            .args(["-machine", &format!("pc,accel={accelerator}")])
+            .args(["-drive", &format!("if=none,id=d0,format=raw,file={}{options}", file.display())])
+            .args(["-device", "virtio-blk-pci,drive=d0,id=disk0,bootindex=0"])
+            .args(["-qmp", &qmp(&place.path(&format!("{name}.qmp"))), "-qmp", &qmp(&socket)])
+            .args(more.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let guest = BootGuest { child, socket, file };
+        let deadline = Instant::now() + LIMIT;
+        while UnixStream::connect(&guest.socket).is_err() {
+            assert!(Instant::now() < deadline, "QEMU does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        guest
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// QEMU's answer to a command.
+    pub fn ask(&self, command: &str) -> Value {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut answer = |command: &str| {
+            (&stream).write_all(format!("{}\n", json!({ "execute": command })).as_bytes()).unwrap();
+            lines
+                .find_map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap().get("return").cloned())
+                .unwrap()
+        };
+        answer("qmp_capabilities");
+        answer(command)
+    }
+
+    /// How many reads QEMU has done for one of its disks.
+    pub fn reads_done(&self, disk: &str) -> u64 {
+        let all = self.ask("query-blockstats");
+        let path = format!("/machine/peripheral/{disk}/virtio-backend");
+        let of =
+            all.as_array().unwrap().iter().find(|stats| stats["qdev"] == path).unwrap_or_else(|| panic!("{all:#}"));
+        of["stats"]["rd_operations"].as_u64().unwrap()
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for BootGuest {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
