@@ -24,7 +24,7 @@ const REQUESTS: u64 = 1000;
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm (without KVM: micro-tcg) and kvm (if not usable: tcg)]"
+            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm and kvm; micro-tcg or tcg in place of one that this host cannot run]"
         )
     ),
     mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set"])),

@@ -174,7 +174,7 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Check this QEMU too: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
+    /// Check this QEMU too: a binary, or a version or Debian suite fetched by `vmtax get qemu`
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
 }

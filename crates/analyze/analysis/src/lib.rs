@@ -85,18 +85,23 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how = "Each overhead is the median of the rounds' ratios, machine ÷ native within the same round";
+    let how = "Each overhead is the median of the rounds' ratios of costs, machine ÷ native (of rates: native ÷ machine)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
+    // "1" of 29, "less than 1" of 7.
+    let expected = match ((1.0 - coverage) * intervals.len() as f64).round() as u64 {
+        0 => "less than 1".to_owned(),
+        n => n.to_string(),
+    };
     format!(
         "{how}; its 95 % CI lies between two of these ratios (sign test) and assumes nothing about the noise: {:.1} % coverage \
-         at {rounds} rounds. So {:.1} of these {} intervals are expected to miss the true median.",
+         at {rounds} rounds. About {} of these {} intervals misses the true median.",
         coverage * 100.0,
-        (1.0 - coverage) * intervals.len() as f64,
+        expected,
         intervals.len()
     )
 }

@@ -24,7 +24,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Source::Kvm => "KVM's offset",
-            Source::Exchanges => "exchanges through shared memory",
+            Source::Exchanges => "timestamps exchanged through shared memory",
             Source::Causality => "estimated from the order of events of a request",
         })
     }

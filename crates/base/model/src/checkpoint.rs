@@ -72,7 +72,7 @@ impl State {
             State::GuestRunnable => "run-queue wait (guest)",
             State::CpuWakeUp => "CPU wake-up from idle",
             State::Lock => "waiting for a lock",
-            State::Waiting => "waiting",
+            State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",
         }
     }

@@ -36,8 +36,8 @@ impl Part {
     /// What it is on a machine, for people. TCG has no VM exits.
     pub fn label(self, machine: Machine) -> &'static str {
         match self {
-            Part::User => "user (net of steal)",
-            Part::Kernel => "kernel (net of steal)",
+            Part::User => "user (without steal)",
+            Part::Kernel => "kernel (without steal)",
             Part::OtherGuest => "other guest tasks, interrupts",
             Part::Beyond if machine.accelerator() == Some(Accelerator::Tcg) => "emulator and wake-up overhead",
             Part::Beyond => "VM-exit and wake-up overhead",

@@ -119,7 +119,7 @@ pub struct Matched {
 pub struct ClockFinding {
     /// Half the width of the offset's interval, ns: the largest of the trials.
     pub bound_ns: f64,
-    /// Its source: "KVM's offset", "exchanges through shared memory", "estimated from the order of events of a request", "same counter".
+    /// Its source: "KVM's offset", "timestamps exchanged through shared memory", "estimated from the order of events of a request", "same counter".
     pub source: String,
     /// How far the offset moved during a trial beyond its bound, ns.
     pub drift_ns: f64,

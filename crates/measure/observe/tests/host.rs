@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
-use vmtax_model::HostDisk;
 use vmtax_model::testing::skipped;
 use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, remove_stale_traces};
 

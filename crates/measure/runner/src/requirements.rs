@@ -169,7 +169,7 @@ fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Re
         KvmClass::EmulatesKernels => {
             say(
                 "Warning: this host's KVM runs without VT-x or AMD-V and emulates kernel-mode instructions: a guest kernel that is \
-                 not built for it is slow or fails to boot; --machine tcg does not use KVM",
+                 not built for it is slow or fails to boot (use --machine tcg)",
             );
             return Ok(());
         }

@@ -86,7 +86,7 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
         answer.starts_with("A request takes 22") && answer.contains("in the Linux guest on tcg (median, untraced), "),
         "{answer}"
     );
-    assert!(answer.contains(" times native's 28.0 µs. Of the mean traced request, "), "{answer}");
+    assert!(answer.contains(" times native's 28.0 µs. Of the mean traced request ("), "{answer}");
     assert!(
         answer.contains(". Largest layers: "),
         "one partition by state, the layers in a sentence of their own: {answer}"
@@ -130,7 +130,7 @@ fn what_it_rests_on_is_said() {
         "9,994 of 10,000 traced requests (6 rounds) were matched in every layer (99.94 %)",
         "not: 4 (events were lost while it was in flight), 2 (missing event: virtqueue pop)",
         "17 events lost",
-        "Clock error: ±180.0 ns between guest and host (exchanges through shared memory)",
+        "Clock error: ±180.0 ns between guest and host (timestamps exchanged through shared memory)",
         "Tracing overhead: +4.1 % (paired median of the rounds, 95 % CI +3.0 to +5.2 %)",
         "→ ioeventfd / MMIO exit †",
         "† shorter than the clock error",

@@ -30,7 +30,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm if usable, else tcg]"
+            "Guest: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); one applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
         )
     ),
     mut_arg("rounds", with_help("Rounds at most; it stops earlier when every metric is decided [default: 40]")),
@@ -46,8 +46,8 @@ const DEFAULT: [WorkloadName; 4] =
 machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
-Rounds stop when every metric is decided, or the budget is spent; intervals are corrected for these interim \
-analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
+Metrics are analysed after each round, until all are decided or the budget is spent; intervals are corrected for these \
+interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
 
 Examples:
@@ -76,7 +76,7 @@ pub struct CompareOptions {
     /// Smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     min_effect: Option<f64>,
-    /// Time limit of all rounds: 90s, 10m, 2h; a round that has begun is finished [default: 10m]
+    /// Time limit of all rounds: 90s, 10m, 2h; a started round runs to its end [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
     /// Runs of each workload per boot of a guest [default: 3; of exec: 1]

@@ -63,7 +63,7 @@ pub struct MeasurementOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct GuestOptions {
-    /// QEMU: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
+    /// QEMU: a binary, or a version or Debian suite fetched by `vmtax get qemu`
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
     /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release or suite that `vmtax get kernel` fetches

@@ -49,8 +49,8 @@ const OF_A_GUEST: [&str; 19] = [
     after_help = "--vm and --pid attach to a running process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
-With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; then Ctrl-C \
-ends with status 130.
+With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; in this case \
+Ctrl-C ends with status 130.
 The options of Measurement, Guest and Workload apply to a workload, not to --vm and --pid. The recording holds flame graphs (SVG). See docs/profile.md.
 
 Examples:
@@ -81,8 +81,8 @@ pub struct ProfileOptions {
     /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
-    /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. Stops no
-    /// more after one stop took longer than TIME [default: 5ms]. Always on for a workload's guest
+    /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. Ends
+    /// stopping once a stop takes longer than TIME [default: 5ms]. Always on for a workload's guest
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none

@@ -23,7 +23,7 @@ use vmtax_workload::CheckedPlan;
         "rounds",
         with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
     ),
-    mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
+    mut_arg("timeout", with_help("Timeout of a workload on one machine in one round: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
 The exit status is 1 if a claim is not reproduced: docs/reproduce.md.
 
@@ -43,7 +43,7 @@ pub struct ReproduceOptions {
     /// Time limit of all rounds: 90s, 10m, 2h; skips problem sizes for which six rounds take longer [default: the plan's]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
-    /// Use the original program, which must be installed (sysbench-five)
+    /// For sysbench-five: run the installed sysbench itself
     #[arg(long)]
     real: bool,
     #[command(flatten)]

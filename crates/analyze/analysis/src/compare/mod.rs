@@ -155,7 +155,7 @@ fn method(against: &[Against], min_effect: f64) -> String {
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
-            " Its 95 % CI spans two order statistics of these rounds; with so few rounds its coverage, over all interim analyses \
+            " Its 95 % CI spans two order statistics of these rounds; its coverage, over all interim analyses \
              together, is at least {:.1} %, distribution-free.",
             (c * 1000.0).floor() / 10.0
         )

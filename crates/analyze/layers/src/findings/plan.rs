@@ -155,7 +155,7 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 }
 
 fn method(rounds: u32) -> String {
-    let how = "Requests are matched across layers by offset and address; segments do not overlap. Unexplained: from the \
+    let how = "Requests are matched across layers by offset and address; segments do not overlap. Unexplained: time between the \
                workload's timestamps to the first and last traced event. Means and quantiles are over all matched requests. \
                Tracing overhead and differences between variants are paired medians: in each round the ratio of two medians, \
                then the median of these ratios; it is not the ratio of the medians in a table";

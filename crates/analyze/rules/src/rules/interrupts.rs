@@ -41,7 +41,7 @@ pub(super) const EOI: Rule = Rule {
             place: SettingPlace::QemuArgument,
             setting: "cpu-model",
             value: "host,,+kvm-pv-eoi",
-            action: "Let the guest end interrupts without an exit (CONFIG_KVM_GUEST=y)",
+            action: "Let a guest kernel with CONFIG_KVM_GUEST end interrupts without an exit",
             line: "-cpu host,+kvm-pv-eoi",
             cost: Some(ChangeCost::VmRestart),
             read_back: "qom-get of the CPU's kvm-pv-eoi",

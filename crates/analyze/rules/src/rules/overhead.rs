@@ -2,7 +2,7 @@
 
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::number::{counted, nanoseconds, significant};
+use vmtax_model::number::{nanoseconds, significant};
 use vmtax_model::{Comparison, Machine, Metric, Verdict, WorkloadName};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
@@ -20,7 +20,7 @@ pub(super) const WAITING_READS: Rule = Rule {
     id: "waiting-reads",
     finds: "direct requests to the disk that take longer than natively, one at a time",
     remedies: &[measurement(
-        "See how much of it parallel requests hide (compare with fileio.threads=1)",
+        "Measure how much of this latency parallel requests hide (compare with fileio.threads=1)",
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",
@@ -87,11 +87,15 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
         .collect();
     let widest = wide.iter().max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
     let (metric, machine, overhead, interval) = widest?;
+    let others = match wide.len() {
+        1 => String::new(),
+        n => format!(", the widest of {n},"),
+    };
     Some(Finding {
         text: format!(
-            "{} with a wide 95 % CI (widest: {} on {machine}, ×{:.2} to ×{:.2}).",
-            counted(wide.len() as u64, "inconclusive overhead"),
+            "The 95 % CI of {}{} on {machine} is wide, ×{:.2} to ×{:.2}, and inconclusive.",
             metric.label(),
+            others,
             interval.low,
             interval.high
         ),
@@ -145,7 +149,7 @@ mod tests {
         assert!(
             found[0]
                 .finding
-                .contains("1 inconclusive overhead with a wide 95 % CI (widest: memory transfer on kvm, ×0.30 to ×3.00)"),
+                .contains("The 95 % CI of memory transfer on kvm is wide, ×0.30 to ×3.00, and inconclusive."),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

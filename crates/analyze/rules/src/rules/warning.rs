@@ -51,7 +51,8 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
     [measurement("Use its sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in the published sysbench report, so figures do not compare with it: {what}.")
+        format!("Workloads are smaller than in the published result (`vmtax reproduce show sysbench-five`), so their figures are not \
+             comparable: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(
@@ -82,7 +83,7 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("host-drift", "a host that was slower in one third of a comparison than in another",
     [instruction("Repeat on a quieter host", "")],
     Warning::HostDrift { percent } => format!(
-        "The host itself was up to {percent} % slower in one third of the run than in another. Variants are only \
+        "The host itself was up to {percent} % slower in one third of the run than in another third. Variants are only \
          compared within a round, which removes slow drift."
     )),
     warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [

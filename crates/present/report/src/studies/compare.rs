@@ -185,7 +185,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; the cost of a rate is its \
-         inverse. Noise: the standard deviation of a round's ratio, from its quartiles. Adjusted p: after Holm's correction.",
+         inverse. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {

@@ -237,18 +237,18 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 fn legend(machine: Machine) -> String {
     let (adds, overhead) = match machine.accelerator() {
         Some(Accelerator::Tcg) => {
-            ("slowed by binary translation", "Emulator and wake-up overhead: the vCPU thread ran without executing guest code")
+            ("including binary translation", "Emulator and wake-up overhead: the vCPU thread ran without executing guest code")
         }
         _ => (
-            "slowed by nested paging",
+            "including its page walks (EPT, NPT or shadow)",
             "VM-exit and wake-up overhead: the vCPU thread ran without executing guest code",
         ),
     };
     format!(
-        "Means, which add up. Net of steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
+        "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
          for QEMU's threads, virtiofsd or NFS server: they ran while the vCPU was blocked. Off CPU: none of \
-         these ran, as while the guest was halted, or the host's disk or another process worked. Unexplained: wall time \
+         these ran, for example while the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
          less all parts, below 0 where CPU accounting of guest and host overlaps."
     )
 }
@@ -348,7 +348,7 @@ mod tests {
         let steal = (Part::Steal, 0.0, 1.4);
         assert_eq!(
             of(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
-            "; of the additional time, 73 % vCPU steal (run-queue wait), 26 % kernel (net of steal)"
+            "; of the additional time, 73 % vCPU steal (run-queue wait), 26 % kernel (without steal)"
         );
         let less = (Part::Waiting, 0.6, 0.1);
         let all = of(&[(Part::Kernel, 0.1, 0.6), steal, less]);

@@ -249,7 +249,8 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     if !guests(findings).is_empty() {
         let sure = if view::has_intervals(findings) { " ~: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
-            "Medians over rounds. Overhead: the median of the rounds' ratios to native (paired), above ×1 more cost.{sure}"
+            "Medians over rounds. Overhead: the median of the rounds' cost ratios to native (paired); above ×1 the guest costs more; \
+             the cost of a rate is its inverse.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();

@@ -80,7 +80,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let traced = nanoseconds(main.traced.mean_ns).replace(' ', "\u{a0}");
     let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "{fastest}A request takes {median} in the {} ({how}){host}. Of the mean traced request, {traced}, {states}{tail}. {layers}",
+        "{fastest}A request takes {median} in the {} ({how}){host}. Of the mean traced request ({traced}) {states}{tail}. {layers}",
         view::title(main)
     )
 }

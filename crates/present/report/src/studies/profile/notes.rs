@@ -36,8 +36,8 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
                  copied while it waited; a running thread has none among them (--stop-threads)."
             ),
             stops => format!(
-            "Wall-clock samples of every thread: {moments}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} of \
-             a thread needed no stop.",
+            "Wall-clock samples: {moments}, each of every thread. A thread was stopped {}, for {} (median), {} (p99), {} (max); \
+             a waiting thread needs no stop ({}).",
             times(stops),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
@@ -76,7 +76,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     let mut notes = Vec::new();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
-            (None, _) => "sample longer (--duration, or more work for a workload), or more often (--hz)",
+            (None, _) => "sample longer (--duration, or a longer workload), or more often (--hz)",
             (Some(_), "") => "record longer, or more often",
             (Some(_), _) => "record longer, or more often (perf record -F)",
         };

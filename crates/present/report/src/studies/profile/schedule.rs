@@ -20,7 +20,7 @@ pub fn sections(found: &ScheduleFindings) -> Vec<Section<'_>> {
     }
     let calling = found.threads.iter().filter(|thread| !thread.calls.is_empty()).enumerate();
     sections.extend(calling.map(|(i, thread)| {
-        let title = format!("System calls, and user time after each, of {} (tid {}; {when})", thread.name, thread.tid);
+        let title = format!("System calls of {}, and time between them (tid {}; {when})", thread.name, thread.tid);
         Section { detail: i >= CALLING, ..Section::new(title, vec![Block::Table(calls(thread))]) }
     }));
     sections
@@ -59,10 +59,10 @@ fn on(found: &ScheduleFindings, on: &BlockedOn) -> String {
     }
 }
 
-/// "the BQL", "a lock, from f"; empty where no waiter was sampled.
+/// "the BQL", "a lock in f"; empty where no waiter was sampled.
 fn what(futex: &FutexWaits) -> String {
     let Some(what) = futex.what else { return String::new() };
-    let below = if futex.below.is_empty() { String::new() } else { format!(", from {}", futex.below) };
+    let below = if futex.below.is_empty() { String::new() } else { format!(" in {}", futex.below) };
     format!("for {}{below}", what.label())
 }
 
@@ -106,5 +106,5 @@ fn calls(thread: &ThreadTimes) -> Table {
         })
         .done()
         .most(SHOWN.2)
-        .notes(vec!["NAME_post: user time between that call and the next.".to_owned()])
+        .notes(vec!["NAME_post: time outside of system calls, after that call and before the next.".to_owned()])
 }

@@ -71,7 +71,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let so = match () {
         () if vcpus.is_empty() => "",
         () if runnable >= LARGE || !other.is_empty() => {
-            ": other threads use its host CPUs, or its CPU quota is used up"
+            ": other load uses the VM's host CPUs, or its CPU quota is used up"
         }
         () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
         () if halted + polled.unwrap_or(0.0) >= 0.9 => ": the guest is mostly idle",
@@ -140,13 +140,13 @@ fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
     thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
 }
 
-/// "events 98.1 % (ppoll from os_host_main_loop_wait)".
+/// "events 98.1 % (ppoll in os_host_main_loop_wait)".
 fn wait(wait: &StateWait) -> String {
     let place = match (wait.call.as_str(), wait.below.as_str()) {
         ("", "") => String::new(),
         (call, "") => format!(" ({call})"),
         ("", below) => format!(" (in {below})"),
-        (call, below) => format!(" ({call} from {below})"),
+        (call, below) => format!(" ({call} in {below})"),
     };
     let what = if place.is_empty() && wait.reason == WaitFor::Other { "unknown" } else { wait.reason.label() };
     format!("{what} {}{place}", percent(wait.fraction))
