@@ -11,6 +11,7 @@ mod growth;
 mod history;
 mod interval;
 mod overhead;
+mod rates;
 mod reference;
 mod shares;
 mod trials;
@@ -23,6 +24,7 @@ pub use exits::exits;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};
 pub use overhead::{estimate, paired};
+pub use rates::rates;
 pub use shares::shares;
 pub use warnings::add as add_warning;
 
