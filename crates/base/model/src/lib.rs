@@ -108,7 +108,9 @@ pub use vm_counters::{
     RequestCounters, RunState, ThreadCounters, VmCounters,
 };
 pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
-pub use vm_rates::{DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, VmRates};
+pub use vm_rates::{
+    DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
+};
 pub use warning::Warning;
 pub use workload::{
     BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,

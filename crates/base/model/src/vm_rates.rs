@@ -1,6 +1,6 @@
 //! What a running VM did between two samples of its counters.
 
-use crate::{Accelerator, Advice, Manager, Role, RunState};
+use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState};
 use serde::{Deserialize, Serialize};
 
 /// A VM in one interval. What is not known is null.
@@ -34,6 +34,8 @@ pub struct VmRates {
     pub threads: Vec<ThreadRates>,
     /// VM exits; null under TCG and without a monitor.
     pub exits: Option<ExitRates>,
+    /// Its VM exits by reason and device, traced at level 2; null at a lower level, under TCG, without the permission.
+    pub traced_exits: Option<GuestExits>,
     /// Its disks.
     pub disks: Vec<DiskRates>,
     /// Of all disks.
@@ -193,4 +195,21 @@ impl VmRates {
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.pid.to_string())
     }
+}
+
+/// All VMs in one interval: a line of `vmtax top --json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TopSample {
+    /// The version of what is printed: [`crate::REPORT_SCHEMA`].
+    pub schema: u32,
+    /// The interval's end: RFC 3339, UTC.
+    pub time: String,
+    /// The level: 0 counters, 1 and histograms, 2 and traces.
+    pub level: u8,
+    /// CPU time of vmtax in the interval, with the programs that it ran, as a part of one CPU.
+    pub own_cpu: f64,
+    /// The VMs.
+    pub vms: Vec<VmRates>,
+    /// VMs that ended or began, counters that could not be read: a sentence each.
+    pub notes: Vec<String>,
 }

@@ -37,6 +37,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         ready: mean(|thread| thread.ready),
         throttled: throttled.map(|us| part(us as f64 / 1e6 / vcpus, &window)),
         exits: before.kvm.zip(after.kvm).map(|(before, after)| exits(&window, vcpus, &before, &after)),
+        traced_exits: None,
         io: disks::all(&window, &before.disks, &after.disks),
         disks,
         nics: nics(&window, &before.nics, &after.nics),

@@ -3,7 +3,7 @@
 use super::vcpu_wait::{CPUSET, OWN_CPUS, group_of};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
-use crate::{Evidence, Finding, Rule};
+use crate::{Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates};
 

@@ -2,7 +2,7 @@
 
 use crate::evidence::MIN_SHARE;
 use crate::rule::{file_setting, instruction};
-use crate::{Evidence, Finding, Rule};
+use crate::{Finding, Rule};
 use vmtax_model::number::{bytes, percent, significant};
 use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates};
 

@@ -9,4 +9,4 @@ mod process;
 pub use block_device::block_device;
 pub use cgroup::{Cgroups, cgroup_counters};
 pub use network::interfaces;
-pub use process::{ThreadTimes, memory, process_io, started, thread_times, transparent_huge};
+pub use process::{ThreadTimes, memory, own_cpu, process_io, started, thread_times, transparent_huge};

@@ -2,6 +2,7 @@
 
 use procfs::process::Process;
 use std::fs;
+use std::time::Duration;
 use vmtax_model::{MemoryCounters, ProcessIo};
 
 /// Times of a thread since its start.
@@ -71,6 +72,15 @@ fn kib(text: &str) -> Option<u64> {
 pub fn process_io(pid: i32) -> Option<ProcessIo> {
     let io = Process::new(pid).and_then(|process| process.io()).ok()?;
     Some(ProcessIo { read_bytes: io.read_bytes, written_bytes: io.write_bytes })
+}
+
+/// CPU time of this process, and of the processes that it started and that ended.
+pub fn own_cpu() -> Duration {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = Duration::new(own.tv_sec.unsigned_abs(), own.tv_nsec as u32);
+    let children = Process::myself().and_then(|own| own.stat()).map_or(0, |stat| stat.cutime + stat.cstime);
+    // Children end before they count, so a tick is exact enough.
+    own + Duration::from_millis(children.unsigned_abs() * 1000 / procfs::ticks_per_second().max(1))
 }
 
 #[cfg(test)]
