@@ -191,6 +191,16 @@ impl VmRates {
         }
     }
 
+    /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
+    pub fn argument(&self) -> String {
+        let is_plain = |name: &&String| {
+            !name.is_empty()
+                && !name.starts_with('-')
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        self.name.as_ref().filter(is_plain).cloned().unwrap_or_else(|| self.pid.to_string())
+    }
+
     /// What it is called: its name, else its PID.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.pid.to_string())
@@ -212,4 +222,18 @@ pub struct TopSample {
     pub vms: Vec<VmRates>,
     /// VMs that ended or began, counters that could not be read: a sentence each.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_shell_would_obey_does_not_get_into_a_command() {
+        let of = |name: &str| VmRates { pid: 7, name: Some(name.to_owned()), ..VmRates::default() }.argument();
+        assert_eq!(
+            (of("web-01.a_b"), of("a;reboot"), of("--help"), of("a b"), of("")),
+            ("web-01.a_b".into(), "7".into(), "7".into(), "7".into(), "7".into())
+        );
+    }
 }

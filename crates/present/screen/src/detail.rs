@@ -1,10 +1,10 @@
 //! One VM in detail: findings, threads, disks, NICs, memory, exits by reason and device.
 
-use crate::page::bold;
 use crate::state::State;
+use crate::style::bold;
 use ratatui::text::Line;
-use vmtax_model::number::{NONE, bytes, nanoseconds, percent, significant};
-use vmtax_model::{DiskRates, GuestExits, NicRates, ThreadRates, VmRates};
+use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
+use vmtax_model::{DiskRates, GuestExits, NicRates, Remedy, ThreadRates, VmRates};
 use vmtax_report::printable;
 
 /// Threads, reasons and devices beyond are left out.
@@ -13,8 +13,10 @@ const MAX_ROWS: usize = 12;
 pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     let Some(vm) = state.selected_vm() else { return vec![Line::from("No VM is selected.")] };
     let mut lines = vec![bold(title(vm))];
-    for advice in vm.findings.iter().skip(1) {
-        lines.push(Line::from(format!("  {}", printable(&advice.finding))));
+    for advice in &vm.findings {
+        lines.push(Line::default());
+        lines.push(bold(printable(&advice.finding)));
+        lines.extend(advice.remedies.iter().map(|remedy| Line::from(format!("  {}", printable(&remedied(remedy))))));
     }
     table(&mut lines, "Threads", &["thread", "TID", "%RUN", "%RDY"], vm.threads.iter().take(MAX_ROWS).map(thread));
     let more = vm.threads.len().saturating_sub(MAX_ROWS);
@@ -41,15 +43,19 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     lines
 }
 
+fn remedied(remedy: &Remedy) -> String {
+    if remedy.line.is_empty() { remedy.action.clone() } else { format!("{}: {}", remedy.action, remedy.line) }
+}
+
 fn title(vm: &VmRates) -> String {
     let accelerator = vm.accelerator.map_or("accelerator unknown", |accelerator| accelerator.as_str());
     let manager = vm.manager.map_or(String::new(), |manager| format!(", {}", manager.as_str()));
     let state = vm.stopped().map_or(String::new(), |why| format!(", stopped ({why})"));
     let text = format!(
-        "{} (PID {}{manager}, {accelerator}, {} vCPUs, {}{state})",
+        "{} (PID {}{manager}, {accelerator}, {}, {}{state})",
         vm.label(),
         vm.pid,
-        vm.vcpus,
+        counted(vm.vcpus as u64, "vCPU"),
         bytes(vm.memory)
     );
     printable(&text)

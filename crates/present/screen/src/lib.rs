@@ -6,6 +6,7 @@ mod list;
 mod page;
 mod screen;
 mod state;
+mod style;
 #[cfg(test)]
 mod tests;
 

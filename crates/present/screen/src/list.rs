@@ -1,7 +1,7 @@
 //! A row for each VM. Columns that there is no room for are left out, the least important first.
 
-use crate::page::reversed;
 use crate::state::{Order, State};
+use crate::style::reversed;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};

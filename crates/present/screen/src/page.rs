@@ -2,11 +2,11 @@
 
 use crate::keys::KEYS;
 use crate::state::{State, View};
+use crate::style::{bold, reversed};
 use crate::{detail, list};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
 use vmtax_report::{TOP_COLUMNS, counted, level_cost, printable, sentence};
 
@@ -28,14 +28,6 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         _ => "↑↓ scroll  Esc list  t trace exits  q end",
     };
     frame.render_widget(Paragraph::new(text).style(reversed()), keys);
-}
-
-pub(crate) fn reversed() -> Style {
-    Style::new().add_modifier(Modifier::REVERSED)
-}
-
-pub(crate) fn bold(text: impl Into<String>) -> Line<'static> {
-    Line::from(Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD)))
 }
 
 /// The time, the VMs, the interval, the level with its cost.
@@ -88,9 +80,6 @@ fn help() -> Vec<Line<'static>> {
     lines.extend(KEYS.iter().map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))));
     lines.push(Line::default());
     lines.push(bold("Columns (vmtax top --explain COLUMN)"));
-    let first = |text: &str| text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.').to_owned();
-    lines.extend(
-        TOP_COLUMNS.iter().map(|column| Line::from(format!("  {:<12} {}", column.name, first(column.explanation)))),
-    );
+    lines.extend(TOP_COLUMNS.iter().map(|column| Line::from(format!("  {:<12} {}", column.name, column.what))));
     lines
 }

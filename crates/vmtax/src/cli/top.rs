@@ -16,7 +16,7 @@ Examples:
   vmtax top web01 --level 1
   vmtax top --batch --samples 3
   vmtax top --json --samples 1 | jq '.vms[] | {name, ready, findings}'
-  vmtax top web01 --level 2 --seconds 5 --batch
+  vmtax top web01 --level 2 --duration 5 --batch
   vmtax top --openmetrics 9177
   vmtax top --explain %RDY"
 )]
@@ -44,7 +44,7 @@ pub struct TopArgs {
     pub samples: Option<u64>,
     /// One interval of so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
-    pub seconds: Option<Duration>,
+    pub duration: Option<Duration>,
     /// What may be observed: 0 counters, 1 and latency histograms, 2 and traces of VM exits
     #[arg(long, value_name = "LEVEL", default_value_t = 0, value_parser = RangedU64ValueParser::<u8>::new().range(0..=2))]
     pub level: u8,

@@ -62,7 +62,7 @@ fn a_cpu_hog_on_the_vcpus_cpu_is_run_queue_wait() {
     let script = place.script("hog", "while :; do :; done");
     let _hogs = [0, 1].map(|_| Ends::start("taskset", &format!("-c {cpu} sh {}", script.display())));
     let vm = until("run-queue wait is found", || {
-        let rates = vm.rates(&place, "--seconds 1");
+        let rates = vm.rates(&place, "--duration 1");
         (first_rule(&rates) == "vm-run-queue-wait").then_some(rates)
     });
     assert!(vm["ready"].as_f64().unwrap() > vm["throttled"].as_f64().unwrap_or(0.0), "{vm:#}");
@@ -102,7 +102,7 @@ fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
     let vm = Busy::start(&place, "throttled", "");
     fs::write(quota.0.join("cgroup.procs"), vm.pid().to_string()).unwrap();
     let rates = until("throttling is found", || {
-        let rates = vm.rates(&place, "--seconds 1");
+        let rates = vm.rates(&place, "--duration 1");
         (first_rule(&rates) == "vm-throttled").then_some(rates)
     });
     assert!(rates["cgroup"].as_str().unwrap().contains("top-test-"), "{rates:#}");
@@ -123,7 +123,7 @@ fn a_stopped_guest_is_named_in_every_output() {
     let metrics = place.path("vms.prom");
     let words = format!("top {} --batch --samples 2 --interval 0.2 --openmetrics {}", vm.name, metrics.display());
     let table = place.vmtax(&words).succeeds().shows("its state is \"prelaunch\"").stdout;
-    assert!(table.matches("Next: virsh resume").count() == 2 && table.contains("level 0"), "{table}");
+    assert!(table.matches("cont\"} to its QMP socket").count() == 2 && table.contains("level 0"), "{table}");
     let text = fs::read_to_string(&metrics).unwrap();
     assert!(text.contains(&format!("vmtax_vm_running{{pid=\"{}\",vm=\"{}\"}} 0\n", vm.pid(), vm.name)), "{text}");
     assert!(text.ends_with("# EOF\n"));
@@ -267,7 +267,7 @@ fn packets_of_a_tap_are_counted_and_drops_are_found() {
     let net =
         format!("-netdev tap,id=n,ifname={},script=no,downscript=no -device virtio-net-pci,netdev=n,romfile=", tap.0);
     let vm = Busy::start(&place, "tap", &net);
-    until("it has its tap", || (vm.rates(&place, "--seconds 0.2")["nics"][0]["tap"] == tap.0.as_str()).then_some(()));
+    until("it has its tap", || (vm.rates(&place, "--duration 0.2")["nics"][0]["tap"] == tap.0.as_str()).then_some(()));
     let socket = UdpSocket::bind("10.213.77.1:0").unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let rates = std::thread::scope(|scope| {
@@ -279,7 +279,7 @@ fn packets_of_a_tap_are_counted_and_drops_are_found() {
         });
         let found = std::panic::catch_unwind(|| {
             until("drops are found", || {
-                let rates = vm.rates(&place, "--seconds 1");
+                let rates = vm.rates(&place, "--duration 1");
                 (rates["findings"].to_string().contains("vm-drops")).then_some(rates)
             })
         });

@@ -5,7 +5,7 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::percent;
-use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates};
+use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates, shell_line};
 
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
 const BUSY_THREAD: f64 = 0.8;
@@ -14,15 +14,15 @@ pub(super) const VM_STOPPED: Rule = Rule {
     id: "vm-stopped",
     finds: "a VM whose vCPUs are stopped, with the reason that its monitor gives",
     remedies: &[
-        instruction("Resume the guest, if it is not to stay stopped", "virsh resume VM # without libvirt: QMP cont"),
-        instruction("After an I/O error free the storage first", "virsh domblkerror VM"),
+        instruction("Resume the guest, if it is not to stay stopped", "RESUME"),
+        instruction("After an I/O error give the storage what it lacks first: space, its network", ""),
     ],
     source: "QEMU QMP Reference Manual, RunState",
     evaluate: |evidence| {
         let finding = |(vm, why): (&VmRates, &str)| Finding {
             text: format!("The guest does not run: its state is \"{}\".", why.escape_default()),
             gain: 1.0,
-            values: vec![("VM", vm.label())],
+            values: vec![("RESUME", resume(vm))],
             ..Finding::default()
         };
         evidence.vm.and_then(|vm| Some((vm, vm.stopped()?))).map(finding).into_iter().collect()
@@ -119,16 +119,29 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
     },
 };
 
+/// The command that resumes a VM, its manager's.
+fn resume(vm: &VmRates) -> String {
+    match vm.manager {
+        // A number would be libvirt's own of another domain.
+        Some(manager) if manager.is_libvirt() => {
+            let name = vm.name.clone().unwrap_or_else(|| "DOMAIN".to_owned());
+            shell_line(&["virsh".to_owned(), "resume".to_owned(), name])
+        }
+        Some(_) => "qm resume VMID".to_owned(),
+        None => "{\"execute\": \"cont\"} to its QMP socket".to_owned(),
+    }
+}
+
 /// What replaces `VM` and `GROUP` in remedies.
 fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
-    group_of(vm.cgroup.as_deref()).map(|group| ("GROUP", group)).into_iter().chain([("VM", vm.label())]).collect()
+    group_of(vm.cgroup.as_deref()).map(|group| ("GROUP", group)).into_iter().chain([("VM", vm.argument())]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{Role, RunState, ThreadRates, VmRates};
+    use vmtax_model::{Manager, Role, RunState, ThreadRates, VmRates};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -141,6 +154,15 @@ mod tests {
         let stopped = Some(RunState::Stopped("io-error".to_owned()));
         assert_eq!(of(stopped), ["The guest does not run: its state is \"io-error\"."]);
         assert_eq!((of(Some(RunState::Running)), of(None)), (vec![], vec![]));
+        let manager = Some(Manager::Libvirt);
+        let vm = VmRates {
+            state: Some(RunState::Stopped("paused".to_owned())),
+            manager,
+            name: Some("a b".to_owned()),
+            ..VmRates::default()
+        };
+        let advice = advice("vm-stopped", &Evidence { vm: Some(&vm), ..Evidence::default() });
+        assert_eq!(advice[0].remedies[0].line, "virsh resume 'a b'");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
                 significant(per_s),
                 disk.name
             );
-            Some(Finding { text, values: vec![("VM", vm.label())], ..Finding::default() })
+            Some(Finding { text, values: vec![("VM", vm.argument())], ..Finding::default() })
         })
     },
 };
@@ -71,7 +71,7 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
             );
             (share >= MIN_KAVG_SHARE && kavg >= MIN_KAVG_NS).then(|| Finding {
                 text,
-                values: vec![("VM", vm.label())],
+                values: vec![("VM", vm.argument())],
                 ..Finding::default()
             })
         })
@@ -108,7 +108,7 @@ pub(super) const VM_DROPS: Rule = Rule {
                     significant(from),
                     significant(vm.packets_per_s())
                 ),
-                values: vec![("VM", vm.label())],
+                values: vec![("VM", vm.argument())],
                 ..Finding::default()
             }
         };

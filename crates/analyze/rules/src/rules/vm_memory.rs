@@ -28,7 +28,7 @@ pub(super) const VM_SWAPPED: Rule = Rule {
                 if vm.memory_use.swapped == 0 { "nothing".to_owned() } else { bytes(vm.memory_use.swapped) }
             ),
             gain: vm.memory_use.pressure_some.unwrap_or(0.0),
-            values: vec![("VM", vm.label())],
+            values: vec![("VM", vm.argument())],
             ..Finding::default()
         };
         let faults = |vm: &&VmRates| {

@@ -7,7 +7,9 @@ use vmtax_model::number::{NONE, bytes, nanoseconds, significant};
 pub struct TopColumn {
     /// Its head.
     pub name: &'static str,
-    /// What it shows, where it comes from, and what is much.
+    /// What it is, a noun phrase.
+    pub what: &'static str,
+    /// Where it comes from, what it leaves out, and what is much.
     pub explanation: &'static str,
     /// The step from which on it is left out where there is little room; 0: never.
     pub spare: u8,
@@ -21,125 +23,128 @@ pub struct TopColumn {
 pub const TOP_COLUMNS: &[TopColumn] = &[
     TopColumn {
         name: "vCPU",
-        explanation: "The guest's vCPUs, from QEMU's command line.",
+        what: "vCPUs of the guest",
+        explanation: "The vCPUs with which QEMU was started (-smp).",
         spare: 0,
         text: |vm| vm.vcpus.to_string(),
         key: |vm| Some(vm.vcpus as f64),
     },
     TopColumn {
         name: "%RUN",
-        explanation: "Part of the time that the vCPU threads were on a host CPU, mean of the vCPUs (esxtop sums them up). Field 1 of \
-/proc/PID/task/TID/schedstat. Under TCG it holds QEMU's translation of the guest's code.",
+        what: "vCPU threads on a host CPU, mean of the vCPUs",
+        explanation: "esxtop sums the vCPUs up. Field 1 of /proc/PID/task/TID/schedstat. Under TCG it holds QEMU's translation of the guest's code.",
         spare: 0,
         text: |vm| percent(vm.run),
         key: |vm| vm.run,
     },
     TopColumn {
         name: "%RDY",
-        explanation: "Part of the time that the vCPU threads were runnable without a host CPU (run-queue wait), mean of the vCPUs: \
-the guest sees it as steal. Field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit; the rule here \
-begins at 5 %. Kernels before 6.18 count throttling (%THR) in it.",
+        what: "vCPU threads runnable without a host CPU",
+        explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit; the rule here begins at 5 %. Kernels before 6.18 count throttling (%THR) in it.",
         spare: 0,
         text: |vm| percent(vm.ready),
         key: |vm| vm.ready,
     },
     TopColumn {
         name: "%THR",
-        explanation: "Part of the vCPUs' time in which a CPU quota was used up (cpu.max; esxtop: %MLMTD): throttled_usec of the control \
-groups of the vCPU threads and of all groups above them. A group that several VMs share counts for each of them.",
+        what: "CPU quota used up (cpu.max)",
+        explanation: "Part of the vCPUs' time; esxtop: %MLMTD. throttled_usec of the control groups of the vCPU threads and of all groups above them. A group that several VMs share counts for each of them.",
         spare: 0,
         text: |vm| percent(vm.throttled),
         key: |vm| vm.throttled,
     },
     TopColumn {
         name: "EXIT/s",
-        explanation: "VM exits a second of all vCPUs, from KVM by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: \
---level 2, or `vmtax profile --vm`.",
+        what: "VM exits",
+        explanation: "All vCPUs, from KVM by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: --level 2, or `vmtax profile --vm`.",
         spare: 4,
         text: |vm| vm.exits.map_or_else(none, |exits| rate(exits.per_s)),
         key: |vm| vm.exits.map(|exits| exits.per_s),
     },
     TopColumn {
         name: "IOPS",
-        explanation: "Reads, writes and flushes a second of all disks, as QEMU completes them (QMP query-blockstats). Not known without \
-a monitor; for libvirt's domains from --level 1 on.",
+        what: "reads, writes and flushes of all disks",
+        explanation: "As QEMU completes them (QMP query-blockstats). Not known without a monitor; for libvirt's domains from --level 1 on.",
         spare: 0,
         text: |vm| vm.io.map_or_else(none, |io| rate(io.per_s())),
         key: |vm| vm.io.map(|io| io.per_s()),
     },
     TopColumn {
         name: "QAVG",
-        explanation: "Mean time of a request from QEMU taking it off the virtqueue until its completion (QMP query-blockstats). \
-esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters \
-(iostat in the guest) or `vmtax layers`. QAVG = KAVG + DAVG.",
+        what: "mean time of a request in QEMU and below",
+        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters (iostat in the guest) or `vmtax layers`. QAVG = KAVG + DAVG.",
         spare: 0,
         text: |vm| time(vm.io.and_then(|io| io.qavg_ns)),
         key: |vm| vm.io.and_then(|io| io.qavg_ns),
     },
     TopColumn {
         name: "KAVG",
-        explanation: "The part of QAVG in QEMU and the host's kernel: QAVG - DAVG of the slowest disk. Shown only where the host's \
-device completes as many requests as the guest's disk (within 20 %): else the means are of different requests, as with \
-the host's page cache, or a device that others use.",
+        what: "of QAVG: in QEMU and the host's kernel",
+        explanation: "QAVG - DAVG, of the disk with the largest. Shown only where the host's device completes as many requests as the guest's disk (within 20 %): else the means are of different requests, as with the host's page cache, or a device that others use.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.kavg_ns)),
         key: |vm| largest(vm, |disk| disk.kavg_ns),
     },
     TopColumn {
         name: "DAVG",
-        explanation: "Mean time of a request at the host's block device beneath the slowest disk, of all its users \
-(/sys/block/DEVICE/stat, whose times are in ms). 20 ms is slow.",
+        what: "mean time at the host's block device",
+        explanation: "The device beneath a disk, with all its users (/sys/block/DEVICE/stat, whose times are in ms); of several disks the largest. 20 ms is slow.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.device.as_ref()?.davg_ns)),
         key: |vm| largest(vm, |disk| disk.device.as_ref()?.davg_ns),
     },
     TopColumn {
         name: "p99",
-        explanation: "99 of 100 requests take no longer in QEMU and below: the end of the bin of QEMU's latency histogram, 25 % wide. \
-Needs --level 1, which sets these histograms and removes them at the end.",
+        what: "99 of 100 requests take no longer (level 1)",
+        explanation: "In QEMU and below: the end of the bin of QEMU's latency histogram, 25 % wide. --level 1 sets these histograms and removes them at the end.",
         spare: 2,
         text: |vm| time(vm.io.and_then(|io| io.p99_ns)),
         key: |vm| vm.io.and_then(|io| io.p99_ns),
     },
     TopColumn {
         name: "QD",
-        explanation: "Requests of virtio disks that QEMU has taken and not yet returned, at the interval's end \
-(x-query-virtio-queue-status, QEMU 7.2 and newer; --level 1). esxtop: ACTV.",
+        what: "requests in flight in virtio disks (level 1)",
+        explanation: "Taken by QEMU and not yet returned, at the interval's end (x-query-virtio-queue-status, QEMU 7.2 and newer, --level 1). esxtop: ACTV.",
         spare: 2,
         text: |vm| vm.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
         key: |vm| vm.io.and_then(|io| io.in_flight).map(|count| count as f64),
     },
     TopColumn {
         name: "PKT/s",
-        explanation: "Packets a second through the VM's tap devices, both directions (/proc/PID/net/dev).",
+        what: "packets through the tap devices",
+        explanation: "Both directions (/proc/PID/net/dev).",
         spare: 5,
         text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.packets_per_s()) },
         key: |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s()),
     },
     TopColumn {
         name: "DROP/s",
-        explanation: "Packets a second that the VM's tap devices dropped; those to the guest for a full receive queue.",
+        what: "packets that the tap devices dropped",
+        explanation: "Those to the guest for a full receive queue, mostly.",
         spare: 1,
         text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.drops_per_s()) },
         key: |vm| (!vm.nics.is_empty()).then(|| vm.drops_per_s()),
     },
     TopColumn {
         name: "RES",
-        explanation: "Memory of QEMU's process that is in the host's RAM (VmRSS of /proc/PID/status).",
+        what: "QEMU's memory in the host's RAM",
+        explanation: "VmRSS of /proc/PID/status.",
         spare: 5,
         text: |vm| size(vm.memory_use.resident),
         key: |vm| Some(vm.memory_use.resident as f64),
     },
     TopColumn {
         name: "SWAP",
-        explanation: "Memory of QEMU's process that is swapped out (VmSwap of /proc/PID/status).",
+        what: "QEMU's memory that is swapped out",
+        explanation: "VmSwap of /proc/PID/status.",
         spare: 1,
         text: |vm| size(vm.memory_use.swapped),
         key: |vm| Some(vm.memory_use.swapped as f64),
     },
     TopColumn {
         name: "MFLT/s",
-        explanation: "Major page faults a second of QEMU's process: the guest's memory is read from a disk (esxtop: %SWPWT is the wait).",
+        what: "major page faults of QEMU",
+        explanation: "The guest's memory is read from a disk. esxtop's %SWPWT is the wait for it.",
         spare: 1,
         text: |vm| rate(vm.memory_use.major_faults_per_s),
         key: |vm| Some(vm.memory_use.major_faults_per_s),

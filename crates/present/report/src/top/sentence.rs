@@ -1,14 +1,16 @@
 //! What a VM suffers from, in one sentence, with the next command.
 
 use crate::text::plain;
-use vmtax_model::{TopSample, VmRates};
+use vmtax_model::{SettingPlace, TopSample, VmRates};
 
 /// The first finding and the command that comes next; where there is none, that nothing was found.
 pub fn sentence(vm: &VmRates) -> (String, Option<String>) {
     match vm.findings.first() {
         Some(advice) => {
-            let line = advice.remedies.iter().map(|remedy| remedy.line.as_str()).find(|line| !line.is_empty());
-            (plain(&advice.finding), line.map(plain))
+            let lines = || advice.remedies.iter().filter(|remedy| !remedy.line.is_empty());
+            // What a person can run as it stands comes before what changes a setting.
+            let next = lines().find(|remedy| remedy.place == SettingPlace::Vmtax).or_else(|| lines().next());
+            (plain(&advice.finding), next.map(|remedy| plain(&remedy.line)))
         }
         None => ("No known problem in this interval.".to_owned(), None),
     }

@@ -14,8 +14,8 @@ use vmtax_vm::{Fleet, Interrupt, Level};
 pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fault> {
     let interrupt = interrupt()?;
     let mut published = args.openmetrics.as_ref().map(Published::open).transpose()?;
-    let (interval, samples) = match args.seconds {
-        Some(seconds) => (seconds, Some(1)),
+    let (interval, samples) = match args.duration {
+        Some(duration) => (duration, Some(1)),
         None => (args.interval, args.samples),
     };
     let mut collector = Collector::start(fleet, level)?;

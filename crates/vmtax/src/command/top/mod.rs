@@ -28,7 +28,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
         vmtax_observe::remove_stale_traces();
     }
     let fleet = Fleet::find(&args.vms, level)?;
-    let is_batch = args.batch || args.json || args.csv || args.openmetrics.is_some() || args.seconds.is_some();
+    let is_batch = args.batch || args.json || args.csv || args.openmetrics.is_some() || args.duration.is_some();
     if is_batch || !std::io::stdout().is_terminal() {
         batch::run(args, fleet, level)
     } else {
@@ -43,6 +43,6 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
         let known: Vec<&str> = TOP_COLUMNS.iter().map(|column| column.name).collect();
         return Err(Fault::Usage(format!("there is no column \"{name}\": choose from {}", known.join(", "))));
     };
-    print(&format!("{}: {}\n", column.name, column.explanation))?;
+    print(&format!("{}: {}. {}\n", column.name, column.what, column.explanation))?;
     Ok(ExitCode::SUCCESS)
 }
