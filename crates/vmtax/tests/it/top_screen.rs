@@ -23,13 +23,37 @@ fn reader(mut ours: File) -> Receiver<String> {
     read
 }
 
-/// Reads until this text came.
+/// Reads until this text is on the screen.
 fn wait_for(read: &Receiver<String>, seen: &mut String, text: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !seen.contains(text) {
-        assert!(Instant::now() < deadline, "no {text:?} in {seen:?}");
+    while !seen.contains(text) && !screen(seen).contains(text) {
+        assert!(Instant::now() < deadline, "no {text:?} on\n{}", screen(seen));
         seen.extend(read.recv_timeout(Duration::from_millis(100)));
     }
+}
+
+/// What a terminal shows after this output: characters where the cursor was placed. What clears and colours is passed over.
+fn screen(output: &str) -> String {
+    let mut cells = vec![vec![' '; 200]; 60];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = output;
+    while let Some(next) = rest.chars().next() {
+        if let Some(sequence) = rest.strip_prefix("\u{1b}[") {
+            let Some(end) = sequence.find(|c: char| c.is_ascii_alphabetic()) else { break };
+            if &sequence[end..=end] == "H" {
+                let mut numbers = sequence[..end].split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
+                (row, column) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            }
+            rest = &sequence[end + 1..];
+            continue;
+        }
+        if let Some(cell) = cells.get_mut(row).and_then(|line: &mut Vec<char>| line.get_mut(column)) {
+            *cell = next;
+        }
+        column += 1;
+        rest = &rest[next.len_utf8()..];
+    }
+    cells.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned() + "\n").collect()
 }
 
 #[test]
