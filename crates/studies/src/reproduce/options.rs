@@ -21,7 +21,9 @@ use vmtax_workload::CheckedPlan;
     ),
     mut_arg(
         "rounds",
-        with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
+        with_help(
+            "Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]"
+        )
     ),
     mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \

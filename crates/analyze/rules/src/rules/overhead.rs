@@ -143,9 +143,9 @@ mod tests {
         let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
-            found[0]
-                .finding
-                .contains("1 inconclusive overhead with a wide 95 % CI (widest: memory transfer on kvm, ×0.30 to ×3.00)"),
+            found[0].finding.contains(
+                "1 inconclusive overhead with a wide 95 % CI (widest: memory transfer on kvm, ×0.30 to ×3.00)"
+            ),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");
