@@ -4,11 +4,13 @@ mod agent;
 mod profile;
 mod qemus;
 mod study;
+mod top;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 pub use study::{RecordArgs, StudyArgs};
+pub use top::{Exposition, TopArgs};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +33,7 @@ const EXAMPLES: &str = "Examples:
   vmtax doctor                   what this host can do, what is missing
   vmtax run --quick              overhead of a guest, in under 3 minutes
   vmtax exec -- ./benchmark      overhead of your own command
+  vmtax top                      which running VM suffers from what
   vmtax profile --vm web01       where a running QEMU spends its time
   vmtax report                   the newest report again
 
@@ -41,7 +44,7 @@ Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 in
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
-    ("Running VMs", &["vms", "profile"]),
+    ("Running VMs", &["vms", "top", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers"]),
     ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
@@ -79,6 +82,8 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
+    /// Watch running VMs live: run-queue wait, throttling, disks, network, VM exits
+    Top(TopArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device

@@ -28,6 +28,8 @@ pub enum Fault {
     #[error(transparent)]
     Machine(#[from] vmtax_vm::MachineError),
     #[error(transparent)]
+    Find(#[from] vmtax_vm::FindError),
+    #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),
     #[error(transparent)]
     Layers(#[from] vmtax_layers::LayersError),

@@ -58,6 +58,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
     match command {
         Command::Doctor(args) => command::doctor(&args),
         Command::Vms(args) => command::vms(&args),
+        Command::Top(args) => command::top(&args),
         Command::Run(args) => command::study(&args),
         Command::Layers(args) => command::study(&args),
         Command::Scale(args) => command::study(&args),

@@ -7,6 +7,7 @@ mod launch;
 mod memory_tree;
 mod micro;
 mod modinfo;
+mod monitor_counters;
 mod mountinfo;
 mod plan;
 mod profile_elf;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "memory_tree", run: memory_tree::run },
     Target { name: "micro", run: micro::run },
     Target { name: "modinfo", run: modinfo::run },
+    Target { name: "monitor_counters", run: monitor_counters::run },
     Target { name: "mountinfo", run: mountinfo::run },
     Target { name: "plan", run: plan::run },
     Target { name: "profile_elf", run: profile_elf::run },

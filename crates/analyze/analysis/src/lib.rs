@@ -11,6 +11,7 @@ mod growth;
 mod history;
 mod interval;
 mod overhead;
+mod rates;
 mod reference;
 mod shares;
 mod trials;
@@ -23,6 +24,7 @@ pub use exits::exits;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};
 pub use overhead::{estimate, paired};
+pub use rates::rates;
 pub use shares::shares;
 pub use warnings::add as add_warning;
 
@@ -85,7 +87,8 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how = "Each overhead is the median of the rounds' ratios of costs, machine ÷ native (of rates: native ÷ machine)";
+    let how =
+        "Each overhead is the median of the rounds' ratios of costs, machine ÷ native (of rates: native ÷ machine)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use vmtax_model::{
     Breakdown, Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row,
-    SampleShare, ShareFindings, ThreadStates, Warning,
+    SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -35,6 +35,8 @@ pub struct Evidence<'a> {
     pub threads: &'a [ThreadStates],
     /// Where a command's time went, by guest.
     pub breakdowns: &'a [Breakdown],
+    /// What a running VM did, by its counters.
+    pub vm: Option<&'a VmRates>,
     /// The control group of a running VM.
     pub cgroup: Option<&'a str>,
     /// What was found on the host, where that is the question.

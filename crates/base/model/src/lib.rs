@@ -42,7 +42,9 @@ pub mod testing;
 mod trace;
 mod trial;
 mod vm;
+mod vm_counters;
 mod vm_layers;
+mod vm_rates;
 mod warning;
 mod workload;
 
@@ -101,7 +103,14 @@ pub use trial::{
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
+pub use vm_counters::{
+    BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
+    RequestCounters, RunState, ThreadCounters, VmCounters,
+};
 pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
+pub use vm_rates::{
+    DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
+};
 pub use warning::Warning;
 pub use workload::{
     BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,

@@ -4,11 +4,13 @@
 //!   a [`Tracer`] traces and leaves nothing behind; [`remove_stale_traces`] removes what a killed one left. A guest's first process calls
 //!   [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
 //! - Stacks: [`OnCpuSampler`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
+//! - Counters of a process, its control group, taps and block devices: [`counters`].
 //! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
 
 mod argument_registers;
 mod calls;
 mod clock;
+pub mod counters;
 mod error;
 mod exits;
 mod fiemap;

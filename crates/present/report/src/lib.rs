@@ -7,6 +7,7 @@ mod json;
 mod studies;
 mod sysbench;
 mod text;
+mod top;
 mod view;
 mod vms;
 
@@ -21,6 +22,7 @@ pub use studies::{
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;
+pub use top::{TOP_COLUMNS, TopColumn, csv_head, csv_rows, level_cost, openmetrics, sentence, top};
 pub use vms::vms;
 pub use vmtax_model::number::counted;
 

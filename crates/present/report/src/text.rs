@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_long_command_is_broken_where_a_shell_joins_it_again() {
-        let command = "vmtax exec --memory 2G --kernel ./vmlinux --qemu-arg '-device edu' -- sh -c 'sleep 0.5; echo a b'";
+        let command =
+            "vmtax exec --memory 2G --kernel ./vmlinux --qemu-arg '-device edu' -- sh -c 'sleep 0.5; echo a b'";
         assert_eq!(command_lines("vmtax vms", 80, "Next: "), "Next: vmtax vms\n");
         for width in [40, 60, 80] {
             let text = command_lines(command, width, "Next: ");

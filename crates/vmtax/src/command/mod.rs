@@ -19,6 +19,7 @@ mod report;
 mod reproduce;
 mod streams;
 mod study;
+mod top;
 mod vms;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};
@@ -36,6 +37,7 @@ pub use progress::Verbosity;
 pub use report::report;
 pub use reproduce::reproduce;
 pub use study::study;
+pub use top::top;
 pub use vms::vms;
 
 use crate::fault::Fault;

@@ -131,7 +131,7 @@ fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
 }
 
 /// Ctrl-C and its like end the trial under way in good order.
-fn interrupt() -> Result<Interrupt, Fault> {
+pub(super) fn interrupt() -> Result<Interrupt, Fault> {
     let failed = |e| Fault::file("catching signals", e);
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {

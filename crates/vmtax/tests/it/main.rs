@@ -36,4 +36,6 @@ mod run;
 mod scale;
 mod share;
 mod share_faults;
+mod top;
+mod top_screen;
 mod vm_layers;

@@ -1,11 +1,10 @@
 //! The main job on a real guest: what comes out of `vmtax run`, and what can be done with it.
 
-use crate::common::{Place, Signal, files_below, json, kernel, skipped, trials};
+use crate::common::{Place, Signal, files_below, json, kernel, skipped, terminal, trials};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
-use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use vmtax_model::{Metric, WorkloadName};
@@ -211,19 +210,6 @@ fn the_table_fits_the_terminal() {
         for line in text.lines().filter(|line| !line.starts_with("Report: ")) {
             assert!(line.trim_end().chars().count() <= usize::from(columns), "over {columns}: {line}");
         }
-    }
-}
-
-/// A terminal of so many columns: the end to read, the end to write.
-fn terminal(columns: u16) -> (File, File) {
-    let (mut ours, mut theirs) = (-1, -1);
-    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: both descriptors are written before they are read, the null pointers ask for defaults, and each
-    // descriptor that came back has no other owner.
-    unsafe {
-        let made = libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size);
-        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
-        (File::from_raw_fd(ours), File::from_raw_fd(theirs))
     }
 }
 

@@ -63,7 +63,10 @@ pub(super) const EOI: Rule = Rule {
     evaluate: |evidence| {
         let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
         let finding = |ends: u64| Finding {
-            text: format!("{} end-of-interrupt (EOI) writes to the local APIC caused a VM exit each.", number::count(ends)),
+            text: format!(
+                "{} end-of-interrupt (EOI) writes to the local APIC caused a VM exit each.",
+                number::count(ends)
+            ),
             gain: ends as f64,
             ..Finding::default()
         };

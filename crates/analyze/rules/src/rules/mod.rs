@@ -17,6 +17,9 @@ mod overhead;
 mod requests;
 mod share;
 mod vcpu_wait;
+mod vm_cpu;
+mod vm_io;
+mod vm_memory;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
@@ -64,4 +67,13 @@ const RULES: &[&Rule] = &[
     &guest_code::DIVISION,
     &guest_code::LOCK_SAVES_INTERRUPTS,
     &guest_code::SMALL_COPIES,
+    &vm_cpu::VM_STOPPED,
+    &vm_cpu::VM_THROTTLED,
+    &vm_cpu::VM_RUN_QUEUE_WAIT,
+    &vm_memory::VM_SWAPPED,
+    &vm_memory::VM_MEMORY_PRESSURE,
+    &vm_io::VM_DROPS,
+    &vm_io::VM_SLOW_DEVICE,
+    &vm_io::VM_QUEUED_REQUESTS,
+    &vm_cpu::VM_BUSY_THREAD,
 ];

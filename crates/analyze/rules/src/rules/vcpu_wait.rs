@@ -6,7 +6,7 @@ use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{Breakdown, ChangeCost, Machine, Part, Remedy, Role, SettingPlace, ThreadStates, WaitFor};
 
-const OWN_CPUS: Remedy<&str> = Remedy {
+pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
     place: SettingPlace::Cgroup,
     setting: "cpuset.cpus",
     value: "CPUS",
@@ -16,7 +16,7 @@ const OWN_CPUS: Remedy<&str> = Remedy {
     read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
     undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
 };
-const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
+pub(super) const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
 
 pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vcpu-run-queue-wait",
@@ -36,7 +36,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
                 percent(fraction)
             ),
             gain: fraction,
-            values: group(evidence).map(|group| ("GROUP", group)).into_iter().collect(),
+            values: group_of(evidence.cgroup).map(|group| ("GROUP", group)).into_iter().collect(),
             ..Finding::default()
         };
         vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
@@ -98,8 +98,8 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
 };
 
 /// The VM's control group, if it has one of its own.
-fn group(evidence: &Evidence<'_>) -> Option<String> {
-    let group = evidence.cgroup?.trim_matches('/');
+pub(super) fn group_of(cgroup: Option<&str>) -> Option<String> {
+    let group = cgroup?.trim_matches('/');
     (!group.is_empty()).then(|| group.to_owned())
 }
 

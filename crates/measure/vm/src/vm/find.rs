@@ -4,6 +4,7 @@ use super::handle::Vm;
 use crate::vmm;
 use procfs::process::all_processes;
 use rustix::net::sockopt::socket_peercred;
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -43,10 +44,17 @@ pub enum FindError {
 
 /// The processes of this host that run a guest, by PID; those of other users and of containers too.
 pub fn running() -> Vec<i32> {
-    let all = all_processes().into_iter().flatten().flatten().map(|process| process.pid);
-    let mut pids: Vec<i32> = all.filter(|pid| vmm::recognize(*pid).is_some()).collect();
-    pids.sort_unstable();
-    pids
+    pids().into_iter().filter(|pid| is_vm(*pid)).collect()
+}
+
+/// Every process of the host.
+pub(crate) fn pids() -> BTreeSet<i32> {
+    all_processes().into_iter().flatten().flatten().map(|process| process.pid).collect()
+}
+
+/// Whether a process runs a guest.
+pub(crate) fn is_vm(pid: i32) -> bool {
+    vmm::recognize(pid).is_some()
 }
 
 impl Vm {

@@ -112,6 +112,11 @@ impl Vm {
         self.process.probe_points()
     }
 
+    /// Whether the guest has a balloon.
+    pub(crate) fn has_balloon(&self) -> bool {
+        self.process.has_balloon()
+    }
+
     /// Quits the VMM by its monitor.
     pub(crate) fn quit(&self) {
         let _ = self.monitor().map(|monitor| monitor.execute("quit"));

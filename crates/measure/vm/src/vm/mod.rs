@@ -7,4 +7,5 @@ pub(crate) mod open_files;
 mod traced_disks;
 
 pub use find::{FindError, running};
+pub(crate) use find::{is_vm, pids};
 pub use handle::Vm;

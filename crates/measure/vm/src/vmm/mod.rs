@@ -171,6 +171,14 @@ impl VmmProcess {
         self.arguments().has_device_with("name", "org.qemu.guest_agent.0")
     }
 
+    /// Whether the guest has a balloon device.
+    pub fn has_balloon(&self) -> bool {
+        let arguments = self.arguments();
+        arguments
+            .properties("device")
+            .any(|device| device.first("driver").is_some_and(|name| name.starts_with("virtio-balloon")))
+    }
+
     /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> &'static str {
         attach::advice(self.managed().map(|managed| managed.manager))

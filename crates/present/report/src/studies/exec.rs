@@ -236,9 +236,10 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 /// What the parts are, and why they are not the metrics of the same name.
 fn legend(machine: Machine) -> String {
     let (adds, overhead) = match machine.accelerator() {
-        Some(Accelerator::Tcg) => {
-            ("including binary translation", "Emulator and wake-up overhead: the vCPU thread ran without executing guest code")
-        }
+        Some(Accelerator::Tcg) => (
+            "including binary translation",
+            "Emulator and wake-up overhead: the vCPU thread ran without executing guest code",
+        ),
         _ => (
             "including its page walks (EPT, NPT or shadow)",
             "VM-exit and wake-up overhead: the vCPU thread ran without executing guest code",

@@ -8,8 +8,8 @@ use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_t
 use crate::number::counted;
 use std::path::Path;
 use vmtax_model::{
-    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, Missing, OverheadRow,
-    PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
+    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, Missing,
+    OverheadRow, PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 

@@ -170,7 +170,8 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         },
         clock: ClockFinding {
             bound_ns: 180.0,
-            source: if machine.has_kernel() { "timestamps exchanged through shared memory" } else { "same counter" }.into(),
+            source: if machine.has_kernel() { "timestamps exchanged through shared memory" } else { "same counter" }
+                .into(),
             drift_ns: 0.0,
             violations: 0,
         },

@@ -34,6 +34,16 @@ impl Conversation {
 
     /// Executes a command and returns its result; events are skipped.
     pub fn execute(&mut self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+        self.ask(command, arguments, timeout)?
+    }
+
+    /// The same; the inner error is that QEMU refused, after which the conversation goes on.
+    pub fn ask(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        timeout: Duration,
+    ) -> Result<Result<Value, MachineError>, MachineError> {
         let deadline = Instant::now() + timeout;
         self.number += 1;
         let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
@@ -45,7 +55,7 @@ impl Conversation {
                 continue;
             }
             if let Some(result) = returned(command, answer) {
-                return result;
+                return Ok(result);
             }
         }
     }

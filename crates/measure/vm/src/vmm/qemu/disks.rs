@@ -70,19 +70,15 @@ fn devices(
 fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, VmDisk)> {
     let inserted = device.get("inserted")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    // "/machine/peripheral/ID/virtio-backend": the part behind is where virtio's devices keep the disk.
     let qdev = text(&device["qdev"]);
-    let path = qdev.as_deref().map(|qdev| qdev.trim_end_matches(BACKEND));
-    let named = path.as_ref().and_then(|path| path.strip_prefix(PERIPHERAL));
-    let id = named.map(str::to_owned).or_else(|| text(&device["device"])).or_else(|| text(&inserted["node-name"]));
     let disk = VmDisk {
-        id: id.unwrap_or_default(),
+        id: name_of(&device["qdev"], &device["device"], &inserted["node-name"]),
         file: host_file(inserted["file"].as_str()?),
         format: text(&inserted["drv"]),
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
         aio: None,
-        iothread: path.and_then(|path| monitor.iothread_of(path)),
+        iothread: qdev.as_deref().and_then(|path| monitor.iothread_of(device_path(path))),
         host_device: None,
         extents: None,
     };
@@ -108,6 +104,18 @@ fn device_of(arguments: &Arguments, file: &Path) -> Option<String> {
     let device = arguments.properties("device").find(is_on)?;
     let part = if device.first("driver")?.starts_with("virtio-blk") { BACKEND } else { "" };
     Some(format!("{PERIPHERAL}{}{part}", device.get("id")?))
+}
+
+/// The object of a disk's device: virtio's devices keep the disk in a part of theirs.
+fn device_path(qdev: &str) -> &str {
+    qdev.trim_end_matches(BACKEND)
+}
+
+/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`), else of its backend, else of its node.
+pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
+    let named = qdev.as_str().and_then(|path| device_path(path).strip_prefix(PERIPHERAL));
+    let names = [named, device.as_str(), node.as_str()];
+    names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where

@@ -83,6 +83,14 @@ impl Domain {
         Err(MachineError::Monitor(format!("libvirt's domain {} is another process", text.trim())))
     }
 
+    /// The domain's state, as `virsh domstate` has it: `running`, `paused`, `shut off`, … Taints nothing.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] with what virsh printed.
+    pub fn state(&self, timeout: Duration) -> Result<String, MachineError> {
+        Ok(self.virsh(&["domstate", &self.uuid], timeout)?.trim().to_owned())
+    }
+
     /// Executes a command of QEMU's monitor and returns its result.
     ///
     /// # Errors

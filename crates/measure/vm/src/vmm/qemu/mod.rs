@@ -6,9 +6,11 @@ pub(crate) mod attach;
 pub(crate) mod binary;
 mod command_line;
 mod conversation;
+pub(crate) mod counters;
 pub(crate) mod disk_arguments;
 pub(crate) mod disks;
 mod dummy_devices;
+pub(crate) mod histograms;
 mod introspect;
 mod libvirt;
 pub(crate) mod logs;
@@ -21,6 +23,7 @@ pub(crate) mod start;
 pub(crate) mod threads;
 
 pub use command_line::DISK_DEVICE;
+pub use counters::read_answers;
 pub use probe_points::PROBE_POINTS;
 
 use std::path::PathBuf;

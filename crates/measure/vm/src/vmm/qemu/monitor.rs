@@ -59,6 +59,32 @@ impl Monitor {
         self.execute_with(command, &json!({}))
     }
 
+    /// Executes several commands, each with its arguments, in one conversation. One that QEMU refuses does not end it.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where the monitor cannot be reached.
+    pub(crate) fn execute_all(
+        &self,
+        commands: &[(&str, Value)],
+    ) -> Result<Vec<Result<Value, MachineError>>, MachineError> {
+        match &*self.way {
+            Way::Shared(socket) => {
+                let mut conversation = socket.connect(self.timeout)?;
+                let ask = |(command, arguments): &(&str, Value)| conversation.ask(command, arguments, self.timeout);
+                commands.iter().map(ask).collect()
+            }
+            _ => Ok(commands.iter().map(|(command, arguments)| self.execute_with(command, arguments)).collect()),
+        }
+    }
+
+    /// What libvirt says of its domain's state, without asking QEMU: `running`, `paused`, …; `None` for another VM.
+    pub(crate) fn domain_state(&self) -> Option<Result<String, MachineError>> {
+        match &*self.way {
+            Way::Libvirt(domain) => Some(domain.state(self.timeout)),
+            _ => None,
+        }
+    }
+
     /// The same, with arguments.
     pub(crate) fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
         match &*self.way {

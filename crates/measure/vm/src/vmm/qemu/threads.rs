@@ -60,7 +60,7 @@ fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>
 
 /// A role by a thread's name, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL
 /// CPUs/TCG` for one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
-fn role(name: &str) -> Role {
+pub(crate) fn role(name: &str) -> Role {
     let number = || name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
     match name.strip_prefix("IO ") {
         // The monitors' own, which serves no device.

@@ -87,8 +87,10 @@ pub fn clock(column: &LayerColumn) -> String {
         0 => "no causality violation".to_owned(),
         n => format!("{} violated causality, rejected", requests(n)),
     };
-    let marked =
-        below_bound(&[column]).map_or("", |_| ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †");
+    let marked = below_bound(&[column]).map_or(
+        "",
+        |_| ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †",
+    );
     format!("±{} between guest and host ({}), {drift}; {violations}{marked}", nanoseconds(clock.bound_ns), clock.source)
 }
 

@@ -1,0 +1,109 @@
+//! Requests of disks between two samples: rates, mean times by esxtop's layers, percentiles from histograms.
+
+use super::Window;
+use vmtax_model::{BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, LatencyHistogram, RequestCounters};
+
+/// A host device whose rate differs from the guest's by less serves the guest alone, request for request: only then the
+/// difference of the mean times is that of the same requests.
+const MAX_RATE_DIFFERENCE: f64 = 0.2;
+/// With fewer requests in a window a mean time is chance.
+const MIN_REQUESTS: u64 = 10;
+
+/// Each disk's rates.
+pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskRates> {
+    let rates = |disk: &DiskCounters| {
+        let old = before.iter().find(|old| old.name == disk.name)?;
+        let io = io(window, &[(old, disk)]);
+        let same = old.device.as_ref().zip(disk.device.as_ref()).filter(|(old, new)| old.name == new.name);
+        let device = same.map(|(old, new)| device(window, old, new));
+        let kavg_ns = io.as_ref().zip(device.as_ref()).and_then(|(io, device)| kavg(window, io, device));
+        Some(DiskRates { name: disk.name.clone(), io, device, kavg_ns })
+    };
+    after.iter().filter_map(rates).collect()
+}
+
+/// All disks together; `None` where QEMU's counters of none are known.
+pub(super) fn all(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Option<IoRates> {
+    let pairs = after.iter().filter_map(|disk| Some((before.iter().find(|old| old.name == disk.name)?, disk)));
+    io(window, &pairs.collect::<Vec<_>>())
+}
+
+/// The requests of these disks.
+fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRates> {
+    let known: Vec<_> = disks.iter().filter_map(|(old, new)| Some((old.qemu?, new.qemu?))).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let sum = |kind: usize, value: fn(&RequestCounters) -> u64| -> u64 {
+        let grown = known.iter().map(|(old, new)| value(&new[kind]).saturating_sub(value(&old[kind])));
+        grown.fold(0, u64::saturating_add)
+    };
+    let per_s = |sum: u64| sum as f64 / window.seconds;
+    let counts = [0, 1, 2].map(|kind| sum(kind, |requests| requests.count));
+    let total_ns = (0..3).map(|kind| sum(kind, |requests| requests.total_ns)).fold(0, u64::saturating_add);
+    let count = counts.into_iter().fold(0, u64::saturating_add);
+    let in_flight = disks.iter().filter_map(|(_, new)| new.in_flight);
+    Some(IoRates {
+        reads_per_s: per_s(counts[0]),
+        writes_per_s: per_s(counts[1]),
+        flushes_per_s: per_s(counts[2]),
+        read_bytes_per_s: per_s(sum(0, |requests| requests.bytes)),
+        written_bytes_per_s: per_s(sum(1, |requests| requests.bytes)),
+        qavg_ns: (count > 0).then(|| total_ns as f64 / count as f64),
+        p99_ns: percentile(disks, 0.99),
+        in_flight: in_flight.reduce(u64::saturating_add),
+    })
+}
+
+fn device(window: &Window, before: &BlockDevice, after: &BlockDevice) -> DeviceRates {
+    let requests = after.requests.saturating_sub(before.requests);
+    let ns = after.total_ms.saturating_sub(before.total_ms) as f64 * 1e6;
+    DeviceRates {
+        name: after.name.clone(),
+        per_s: requests as f64 / window.seconds,
+        davg_ns: (requests > 0).then(|| ns / requests as f64),
+    }
+}
+
+/// QAVG without DAVG.
+fn kavg(window: &Window, io: &IoRates, device: &DeviceRates) -> Option<f64> {
+    let is_alone = (device.per_s - io.per_s()).abs() <= io.per_s() * MAX_RATE_DIFFERENCE;
+    let is_enough = io.per_s() * window.seconds >= MIN_REQUESTS as f64;
+    let kavg = io.qavg_ns? - device.davg_ns?;
+    (is_alone && is_enough && kavg >= 0.0).then_some(kavg)
+}
+
+/// A percentile of the requests that were counted in histograms between the samples: the end of its bin.
+fn percentile(disks: &[(&DiskCounters, &DiskCounters)], part: f64) -> Option<f64> {
+    let mut bins: Vec<u64> = Vec::new();
+    let mut boundaries: &[u64] = &[];
+    for (old, new) in disks {
+        let (Some(old), Some(new)) = (&old.histograms, &new.histograms) else { continue };
+        for (old, new) in old.iter().zip(new) {
+            if boundaries.is_empty() {
+                boundaries = &new.boundaries;
+                bins = vec![0; new.bins.len()];
+            }
+            // Somebody else's histograms may have other bins: they cannot be added up.
+            if new.boundaries != boundaries || !same_bins(old, new) {
+                return None;
+            }
+            bins.iter_mut().zip(new.bins.iter().zip(&old.bins)).for_each(|(sum, (new, old))| {
+                *sum = sum.saturating_add(new.saturating_sub(*old));
+            });
+        }
+    }
+    let total: u64 = bins.iter().fold(0, |sum, bin| sum.saturating_add(*bin));
+    let wanted = (total as f64 * part).ceil();
+    let mut below = 0u64;
+    let bin = bins.iter().position(|bin| {
+        below = below.saturating_add(*bin);
+        total > 0 && below as f64 >= wanted
+    })?;
+    // The last bin has no end: its begin is the least that is true.
+    boundaries.get(bin).or(boundaries.last()).map(|end| *end as f64)
+}
+
+fn same_bins(old: &LatencyHistogram, new: &LatencyHistogram) -> bool {
+    old.boundaries == new.boundaries && old.bins.len() == new.bins.len()
+}

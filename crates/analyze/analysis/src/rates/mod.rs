@@ -1,0 +1,134 @@
+//! What a running VM did between two samples of its counters.
+
+mod disks;
+#[cfg(test)]
+mod tests;
+
+use vmtax_model::{
+    CgroupCounters, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
+    VmCounters, VmFacts, VmRates,
+};
+
+/// The rates between two samples of one VM, with what the rules find in them; `None` where they are of two processes, or
+/// in no order of time.
+pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option<VmRates> {
+    let same = before.pid == after.pid && before.started == after.started;
+    let ns = after.at_ns.checked_sub(before.at_ns).filter(|ns| *ns > 0 && same)?;
+    let window = Window { seconds: ns as f64 / 1e9 };
+    let threads = threads(&window, &before.threads, &after.threads);
+    let mean = |part: fn(&ThreadRates) -> f64| {
+        let vcpus: Vec<f64> = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).map(part).collect();
+        (!vcpus.is_empty()).then(|| vcpus.iter().sum::<f64>() / vcpus.len() as f64)
+    };
+    let vcpus = facts.vcpus.max(1) as f64;
+    let throttled = grown(before.cgroup.throttled_us, after.cgroup.throttled_us);
+    let disks = disks::disks(&window, &before.disks, &after.disks);
+    let mut rates = VmRates {
+        pid: facts.pid,
+        name: facts.name.clone(),
+        manager: facts.managed.as_ref().map(|managed| managed.manager),
+        accelerator: facts.accelerator,
+        vcpus: facts.vcpus,
+        memory: facts.memory,
+        cgroup: facts.cgroup.clone(),
+        seconds: window.seconds,
+        state: after.state.clone(),
+        run: mean(|thread| thread.run),
+        ready: mean(|thread| thread.ready),
+        throttled: throttled.map(|us| part(us as f64 / 1e6 / vcpus, &window)),
+        exits: before.kvm.zip(after.kvm).map(|(before, after)| exits(&window, vcpus, &before, &after)),
+        traced_exits: None,
+        io: disks::all(&window, &before.disks, &after.disks),
+        disks,
+        nics: nics(&window, &before.nics, &after.nics),
+        memory_use: memory(&window, before, after),
+        process_io: before.process_io.zip(after.process_io).map(|(before, after)| {
+            [window.rate(before.read_bytes, after.read_bytes), window.rate(before.written_bytes, after.written_bytes)]
+        }),
+        threads,
+        findings: Vec::new(),
+    };
+    rates.findings = vmtax_rules::evaluate(&vmtax_rules::Evidence { vm: Some(&rates), ..Default::default() });
+    Some(rates)
+}
+
+/// The time between two samples.
+struct Window {
+    seconds: f64,
+}
+
+impl Window {
+    /// A counter's growth per second; 0 for one that began anew.
+    fn rate(&self, before: u64, after: u64) -> f64 {
+        after.saturating_sub(before) as f64 / self.seconds
+    }
+}
+
+/// Seconds as a part of the window. The kernel adds to its times in steps, so that they may be ahead of the clock.
+fn part(seconds: f64, window: &Window) -> f64 {
+    (seconds / window.seconds).clamp(0.0, 1.0)
+}
+
+/// By how much a counter grew that both samples have.
+fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    Some(after?.saturating_sub(before?))
+}
+
+fn threads(window: &Window, before: &[ThreadCounters], after: &[ThreadCounters]) -> Vec<ThreadRates> {
+    let rates = |thread: &ThreadCounters| {
+        // One that was not there before began within the window.
+        let (cpu_ns, wait_ns) =
+            before.iter().find(|old| old.tid == thread.tid).map_or((0, 0), |old| (old.cpu_ns, old.wait_ns));
+        let of = |now: u64, old: u64| part(now.saturating_sub(old) as f64 / 1e9, window);
+        ThreadRates {
+            tid: thread.tid,
+            role: thread.role.clone(),
+            run: of(thread.cpu_ns, cpu_ns),
+            ready: of(thread.wait_ns, wait_ns),
+        }
+    };
+    let mut all: Vec<ThreadRates> = after.iter().map(rates).collect();
+    all.sort_by(|a, b| b.run.total_cmp(&a.run));
+    all
+}
+
+fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters) -> ExitRates {
+    let idle = |counters: &KvmCounters| counters.halt_wait_ns.saturating_add(counters.halt_poll_ns);
+    ExitRates {
+        per_s: window.rate(before.exits, after.exits),
+        halts_per_s: window.rate(before.halt_exits, after.halt_exits),
+        halted: part(idle(after).saturating_sub(idle(before)) as f64 / 1e9 / vcpus, window),
+    }
+}
+
+fn nics(window: &Window, before: &[NicCounters], after: &[NicCounters]) -> Vec<NicRates> {
+    let rates = |nic: &NicCounters| {
+        let old = before.iter().find(|old| old.tap == nic.tap)?;
+        Some(NicRates {
+            tap: nic.tap.clone(),
+            rx_packets_per_s: window.rate(old.rx_packets, nic.rx_packets),
+            tx_packets_per_s: window.rate(old.tx_packets, nic.tx_packets),
+            rx_bytes_per_s: window.rate(old.rx_bytes, nic.rx_bytes),
+            tx_bytes_per_s: window.rate(old.tx_bytes, nic.tx_bytes),
+            rx_dropped_per_s: window.rate(old.rx_dropped, nic.rx_dropped),
+            tx_dropped_per_s: window.rate(old.tx_dropped, nic.tx_dropped),
+        })
+    };
+    after.iter().filter_map(rates).collect()
+}
+
+fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRates {
+    let of = |value: fn(&CgroupCounters) -> Option<u64>| grown(value(&before.cgroup), value(&after.cgroup));
+    let pressure = |us: Option<u64>| us.map(|us| part(us as f64 / 1e6, window));
+    let now = &after.memory;
+    MemoryRates {
+        resident: now.resident,
+        swapped: now.swapped,
+        huge: now.hugetlb.saturating_add(now.transparent_huge.unwrap_or(0)),
+        balloon: after.balloon,
+        major_faults_per_s: window.rate(before.memory.major_faults, now.major_faults),
+        pressure_full: pressure(of(|cgroup| cgroup.memory_full_us)),
+        pressure_some: pressure(of(|cgroup| cgroup.memory_some_us)),
+        memory_high_per_s: of(|cgroup| cgroup.memory_high).map(|count| count as f64 / window.seconds),
+    }
+}

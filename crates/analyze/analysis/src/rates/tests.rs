@@ -1,0 +1,207 @@
+//! Rates of synthetic samples.
+
+use super::rates;
+use proptest::prelude::*;
+use vmtax_model::{
+    BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
+    RequestCounters, Role, RoleSource, RunState, ThreadCounters, VmCounters, VmFacts, Vmm,
+};
+
+fn facts(vcpus: usize) -> VmFacts {
+    VmFacts {
+        pid: 5,
+        name: Some("web".to_owned()),
+        binary: None,
+        vmm: Vmm::Qemu,
+        version: None,
+        managed: None,
+        accelerator: None,
+        vcpus,
+        memory: 1 << 30,
+        roles_from: RoleSource::Names,
+        threads: Vec::new(),
+        disks: Vec::new(),
+        nics: Vec::new(),
+        cgroup: None,
+        abilities: Vec::new(),
+    }
+}
+
+fn thread(tid: i32, role: Role, cpu_ms: u64, wait_ms: u64) -> ThreadCounters {
+    ThreadCounters { tid, role, cpu_ns: cpu_ms * 1_000_000, wait_ns: wait_ms * 1_000_000 }
+}
+
+/// A sample at this second.
+fn sample(seconds: u64) -> VmCounters {
+    VmCounters { pid: 5, started: 77, at_ns: (10 + seconds) * 1_000_000_000, ..VmCounters::default() }
+}
+
+#[test]
+fn parts_of_vcpus_are_means_and_the_busiest_thread_comes_first() {
+    let threads = |main, first, second, wait| {
+        vec![thread(5, Role::Main, main, 0), thread(6, Role::Vcpu(0), first, wait), thread(7, Role::Vcpu(1), second, 0)]
+    };
+    let before = VmCounters { threads: threads(100, 1000, 1000, 50), ..sample(0) };
+    let mut after = VmCounters { threads: threads(300, 3000, 2000, 450), ..sample(2) };
+    after.threads.push(thread(8, Role::Worker, 500, 0));
+    let rates = rates(&facts(2), &before, &after).unwrap();
+    assert_eq!((rates.run, rates.ready, rates.throttled, rates.seconds), (Some(0.75), Some(0.1), None, 2.0));
+    let threads: Vec<(i32, f64)> = rates.threads.iter().map(|thread| (thread.tid, thread.run)).collect();
+    assert_eq!(threads, [(6, 1.0), (7, 0.5), (8, 0.25), (5, 0.1)], "one that is new counts from its start");
+    assert_eq!(rates.busiest().map(|thread| &thread.role), Some(&Role::Vcpu(0)));
+    assert_eq!(rates.findings[0].rule, "vm-run-queue-wait");
+}
+
+#[test]
+fn throttling_and_exits_are_of_each_vcpu() {
+    let cgroup = |us| CgroupCounters { throttled_us: Some(us), ..CgroupCounters::default() };
+    let kvm = |exits, wait| Some(KvmCounters { exits, halt_exits: exits / 10, halt_wait_ns: wait, halt_poll_ns: 0 });
+    let before = VmCounters { cgroup: cgroup(1000), kvm: kvm(100, 0), ..sample(0) };
+    let after = VmCounters { cgroup: cgroup(1_001_000), kvm: kvm(2100, 1_000_000_000), ..sample(1) };
+    let rates = rates(&facts(4), &before, &after).unwrap();
+    assert_eq!(rates.throttled, Some(0.25));
+    let exits = rates.exits.unwrap();
+    assert_eq!((exits.per_s, exits.halts_per_s, exits.halted), (2000.0, 200.0, 0.25));
+    assert_eq!((rates.run, rates.findings[0].rule.as_str()), (None, "vm-throttled"), "there are no vCPU threads");
+}
+
+fn requests(count: u64, total_ms: u64) -> RequestCounters {
+    RequestCounters { count, bytes: count * 4096, total_ns: total_ms * 1_000_000 }
+}
+
+fn disk(reads: RequestCounters, writes: RequestCounters, device: (u64, u64)) -> DiskCounters {
+    let device = BlockDevice { name: "sda".to_owned(), requests: device.0, total_ms: device.1 };
+    let qemu = Some([reads, writes, RequestCounters::default()]);
+    DiskCounters { name: "vd0".to_owned(), qemu, device: Some(device), in_flight: Some(3), histograms: None }
+}
+
+#[test]
+fn the_time_of_a_request_is_split_only_where_the_device_serves_this_vm_alone() {
+    let of = |device_requests| {
+        let before = VmCounters { disks: vec![disk(requests(10, 1), requests(0, 0), (0, 0))], ..sample(0) };
+        let after = VmCounters {
+            disks: vec![disk(requests(110, 201), requests(100, 400), (device_requests, 400))],
+            ..sample(2)
+        };
+        rates(&facts(1), &before, &after).unwrap()
+    };
+    let alone = of(200);
+    let (io, disk) = (alone.io.unwrap(), &alone.disks[0]);
+    assert_eq!((io.reads_per_s, io.writes_per_s, io.per_s(), io.in_flight), (50.0, 50.0, 100.0, Some(3)));
+    assert_eq!((io.qavg_ns, io.read_bytes_per_s), (Some(3e6), 50.0 * 4096.0));
+    assert_eq!((disk.device.as_ref().unwrap().davg_ns, disk.kavg_ns), (Some(2e6), Some(1e6)));
+    let shared = of(800);
+    assert_eq!((shared.disks[0].device.as_ref().unwrap().davg_ns, shared.disks[0].kavg_ns), (Some(0.5e6), None));
+    let cached = of(0);
+    assert_eq!((cached.disks[0].device.as_ref().unwrap().davg_ns, cached.disks[0].kavg_ns), (None, None));
+}
+
+#[test]
+fn a_percentile_is_that_of_the_window() {
+    let with = |bins: [u64; 4], boundaries: [u64; 3]| DiskCounters {
+        qemu: Some(Default::default()),
+        histograms: Some(vec![LatencyHistogram { boundaries: boundaries.to_vec(), bins: bins.to_vec() }; 3]),
+        ..DiskCounters::default()
+    };
+    let p99 = |before: [u64; 4], after: [u64; 4], boundaries| {
+        let before = VmCounters { disks: vec![with(before, [10, 20, 30])], ..sample(0) };
+        let after = VmCounters { disks: vec![with(after, boundaries)], ..sample(1) };
+        rates(&facts(1), &before, &after).unwrap().io.unwrap().p99_ns
+    };
+    assert_eq!(p99([1000, 5, 0, 0], [1099, 6, 0, 0], [10, 20, 30]), Some(10.0));
+    assert_eq!(p99([1000, 5, 0, 0], [1098, 7, 0, 0], [10, 20, 30]), Some(20.0));
+    assert_eq!(p99([0, 0, 0, 0], [0, 0, 0, 7], [10, 20, 30]), Some(30.0), "at least that");
+    assert_eq!(p99([5, 5, 5, 5], [5, 5, 5, 5], [10, 20, 30]), None);
+    assert_eq!(p99([0, 0, 0, 0], [9, 9, 9, 9], [10, 20, 40]), None, "set anew meanwhile");
+}
+
+#[test]
+fn memory_network_and_state_are_of_the_window() {
+    let memory = |faults, swapped| MemoryCounters {
+        major_faults: faults,
+        swapped,
+        resident: 7,
+        hugetlb: 4,
+        transparent_huge: Some(2),
+    };
+    let cgroup = |us| CgroupCounters { memory_some_us: Some(us), ..CgroupCounters::default() };
+    let nic = |packets, drops| NicCounters {
+        tap: "tap0".to_owned(),
+        rx_packets: packets,
+        rx_dropped: drops,
+        ..NicCounters::default()
+    };
+    let io = |bytes| Some(ProcessIo { read_bytes: bytes, written_bytes: 0 });
+    let before =
+        VmCounters { memory: memory(5, 0), cgroup: cgroup(0), nics: vec![nic(100, 0)], process_io: io(0), ..sample(0) };
+    let after = VmCounters {
+        memory: memory(25, 9),
+        cgroup: cgroup(500_000),
+        nics: vec![nic(300, 20), nic(1, 1)],
+        process_io: io(4096),
+        state: Some(RunState::Stopped("paused".to_owned())),
+        ..sample(2)
+    };
+    let rates = rates(&facts(1), &before, &after).unwrap();
+    let use_ = rates.memory_use;
+    assert_eq!((use_.major_faults_per_s, use_.swapped, use_.huge, use_.pressure_some), (10.0, 9, 6, Some(0.25)));
+    assert_eq!((rates.packets_per_s() > 99.0, rates.drops_per_s() >= 10.0), (true, true));
+    assert_eq!((rates.process_io, rates.stopped()), (Some([2048.0, 0.0]), Some("paused")));
+    let rules: Vec<&str> = rates.findings.iter().map(|finding| finding.rule.as_str()).collect();
+    assert_eq!(rules, ["vm-stopped", "vm-swapped", "vm-memory-pressure", "vm-drops"], "what costs most comes first");
+}
+
+#[test]
+fn two_processes_or_no_time_have_no_rates() {
+    let of = |change: fn(&mut VmCounters)| {
+        let mut after = sample(1);
+        change(&mut after);
+        rates(&facts(1), &sample(0), &after)
+    };
+    assert!(of(|_| ()).is_some());
+    assert_eq!(of(|after| after.started += 1), None, "the PID is another process's now");
+    assert_eq!(of(|after| after.pid += 1), None);
+    assert_eq!((of(|after| after.at_ns = 0), of(|after| after.at_ns -= 1_000_000_000)), (None, None));
+}
+
+prop_compose! {
+    fn any_sample()(
+        at_ns in any::<u64>(),
+        times in proptest::collection::vec((0..4i32, any::<u64>(), any::<u64>(), 0..3u32), 0..6),
+        counts in proptest::collection::vec(any::<u64>(), 16),
+        bins in proptest::collection::vec(any::<u64>(), 0..4),
+    ) -> VmCounters {
+        let role = |n| if n == 0 { Role::Main } else { Role::Vcpu(n) };
+        let histogram = LatencyHistogram { boundaries: vec![1; bins.len().saturating_sub(1)], bins };
+        let requests = |at: usize| RequestCounters { count: counts[at], bytes: counts[at + 1], total_ns: counts[at + 2] };
+        VmCounters {
+            at_ns,
+            threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns }).collect(),
+            cgroup: CgroupCounters { throttled_us: Some(counts[0]), memory_some_us: Some(counts[1]), ..CgroupCounters::default() },
+            kvm: Some(KvmCounters { exits: counts[2], halt_exits: counts[3], halt_wait_ns: counts[4], halt_poll_ns: counts[5] }),
+            disks: vec![DiskCounters {
+                name: "d".to_owned(),
+                qemu: Some([requests(6), requests(7), requests(8)]),
+                device: Some(BlockDevice { name: "s".to_owned(), requests: counts[11], total_ms: counts[12] }),
+                in_flight: Some(counts[13]),
+                histograms: Some(vec![histogram; 3]),
+            }],
+            nics: vec![NicCounters { rx_packets: counts[14], rx_dropped: counts[15], ..NicCounters::default() }],
+            ..sample(0)
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_two_samples_give_parts_and_finite_rates(before in any_sample(), after in any_sample()) {
+        if let Some(rates) = rates(&facts(2), &before, &after) {
+            let parts = [rates.run, rates.ready, rates.throttled, rates.memory_use.pressure_some];
+            prop_assert!(parts.into_iter().flatten().all(|part| (0.0..=1.0).contains(&part)));
+            prop_assert!(rates.threads.iter().all(|thread| (0.0..=1.0).contains(&thread.run)));
+            let io = rates.io.unwrap();
+            prop_assert!([io.per_s(), rates.packets_per_s(), rates.drops_per_s()].iter().all(|rate| rate.is_finite() && *rate >= 0.0));
+            prop_assert!(rates.disks.iter().filter_map(|disk| disk.kavg_ns).all(|ns| ns >= 0.0));
+        }
+    }
+}

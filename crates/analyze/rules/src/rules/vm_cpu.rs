@@ -1,0 +1,204 @@
+//! CPU time that a running VM does not get, or that one of its threads uses up, by its counters.
+
+use super::vcpu_wait::{CPUSET, OWN_CPUS, group_of};
+use crate::evidence::MIN_SHARE;
+use crate::rule::{instruction, measurement};
+use crate::{Finding, Rule};
+use vmtax_model::number::percent;
+use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates, shell_line};
+
+/// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
+const BUSY_THREAD: f64 = 0.8;
+
+pub(super) const VM_STOPPED: Rule = Rule {
+    id: "vm-stopped",
+    finds: "a VM whose vCPUs are stopped, with the reason that its monitor gives",
+    remedies: &[
+        instruction("Resume the guest, if it is not to stay stopped", "RESUME"),
+        instruction("After an I/O error give the storage what it lacks first: space, its network", ""),
+    ],
+    source: "QEMU QMP Reference Manual, RunState",
+    evaluate: |evidence| {
+        let finding = |(vm, why): (&VmRates, &str)| Finding {
+            text: format!("The guest does not run: its state is \"{}\".", why.escape_default()),
+            gain: 1.0,
+            values: vec![("RESUME", resume(vm))],
+            ..Finding::default()
+        };
+        evidence.vm.and_then(|vm| Some((vm, vm.stopped()?))).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_THROTTLED: Rule = Rule {
+    id: "vm-throttled",
+    finds: "a twentieth of the vCPUs' time and more in which a CPU quota of the VM's control group was used up",
+    remedies: &[Remedy {
+        place: SettingPlace::Cgroup,
+        setting: "cpu.max",
+        value: "max",
+        action: "Raise or remove the quota of the VM's group, or of one above it",
+        line: "echo max | sudo tee /sys/fs/cgroup/GROUP/cpu.max # libvirt: virsh schedinfo VM --live vcpu_quota=-1",
+        cost: Some(ChangeCost::Live),
+        read_back: "/sys/fs/cgroup/GROUP/cpu.max",
+        undo: "echo QUOTA 100000 | sudo tee /sys/fs/cgroup/GROUP/cpu.max",
+    }],
+    source: "Linux kernel documentation, CFS Bandwidth Control: throttled_time",
+    evaluate: |evidence| {
+        let finding = |(vm, fraction): (&VmRates, f64)| Finding {
+            text: format!(
+                "A CPU quota throttles the VM {} of its vCPUs' time (%THR; %MLMTD in esxtop).",
+                percent(fraction)
+            ),
+            gain: fraction,
+            values: values(vm),
+            ..Finding::default()
+        };
+        let throttled = |vm: &'_ VmRates| vm.throttled.filter(|fraction| *fraction >= MIN_SHARE);
+        evidence.vm.and_then(|vm| Some((vm, throttled(vm)?))).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
+    id: "vm-run-queue-wait",
+    finds: "vCPU threads that are runnable without a host CPU for a twentieth of the time and more, by their counters",
+    remedies: &[OWN_CPUS, measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM")],
+    source: CPUSET,
+    evaluate: |evidence| {
+        let finding = |(vm, fraction): (&VmRates, f64)| Finding {
+            text: format!(
+                "The vCPUs are runnable without a host CPU {} of the time (%RDY; steal in the guest).",
+                percent(fraction)
+            ),
+            gain: fraction,
+            values: values(vm),
+            ..Finding::default()
+        };
+        // Kernels before 6.18 count throttled time as run-queue wait, too: that part has its own rule.
+        let waiting = |vm: &VmRates| {
+            let throttled = vm.throttled.unwrap_or(0.0);
+            vm.ready.filter(|ready| *ready >= MIN_SHARE && *ready > 2.0 * throttled)
+        };
+        evidence.vm.and_then(|vm| Some((vm, waiting(vm)?))).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_BUSY_THREAD: Rule = Rule {
+    id: "vm-busy-thread",
+    finds: "a main loop or an iothread that is on a CPU four fifths of the time and more, so that its devices wait for it",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "iothread",
+            value: "on",
+            action: "Give each disk an iothread of its own",
+            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QMP query-iothreads",
+            undo: "leave iothread= out",
+        },
+        measurement("See in which functions it spends the time", "vmtax profile --vm VM"),
+    ],
+    source: "QEMU documentation, Using Multiple IOThreads",
+    evaluate: |evidence| {
+        let serves = |thread: &&ThreadRates| matches!(thread.role, Role::Main | Role::Iothread(_));
+        let busy =
+            |vm: &'_ VmRates| vm.threads.iter().find(|thread| serves(thread) && thread.run >= BUSY_THREAD).cloned();
+        let finding = |(vm, thread): (&VmRates, ThreadRates)| Finding {
+            text: format!(
+                "The {} (TID {}) is on a CPU {} of the time: the devices that it serves wait for it.",
+                thread.role.label(),
+                thread.tid,
+                percent(thread.run)
+            ),
+            // How much of it waits is not known from counters.
+            gain: 0.0,
+            values: values(vm),
+            ..Finding::default()
+        };
+        evidence.vm.and_then(|vm| Some((vm, busy(vm)?))).map(finding).into_iter().collect()
+    },
+};
+
+/// The command that resumes a VM, its manager's.
+fn resume(vm: &VmRates) -> String {
+    match vm.manager {
+        // A number would be libvirt's own of another domain.
+        Some(manager) if manager.is_libvirt() => {
+            let name = vm.name.clone().unwrap_or_else(|| "DOMAIN".to_owned());
+            shell_line(&["virsh".to_owned(), "resume".to_owned(), name])
+        }
+        Some(_) => "qm resume VMID".to_owned(),
+        None => "{\"execute\": \"cont\"} to its QMP socket".to_owned(),
+    }
+}
+
+/// What replaces `VM` and `GROUP` in remedies.
+fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
+    group_of(vm.cgroup.as_deref()).map(|group| ("GROUP", group)).into_iter().chain([("VM", vm.argument())]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::{advice, findings};
+    use vmtax_model::{Manager, Role, RunState, ThreadRates, VmRates};
+
+    fn says(id: &str, vm: &VmRates) -> Vec<String> {
+        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
+        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    }
+
+    #[test]
+    fn a_stopped_guest_is_found_with_its_reason() {
+        let of = |state| says("vm-stopped", &VmRates { state, ..VmRates::default() });
+        let stopped = Some(RunState::Stopped("io-error".to_owned()));
+        assert_eq!(of(stopped), ["The guest does not run: its state is \"io-error\"."]);
+        assert_eq!((of(Some(RunState::Running)), of(None)), (vec![], vec![]));
+        let manager = Some(Manager::Libvirt);
+        let vm = VmRates {
+            state: Some(RunState::Stopped("paused".to_owned())),
+            manager,
+            name: Some("a b".to_owned()),
+            ..VmRates::default()
+        };
+        let advice = advice("vm-stopped", &Evidence { vm: Some(&vm), ..Evidence::default() });
+        assert_eq!(advice[0].remedies[0].line, "virsh resume 'a b'");
+    }
+
+    #[test]
+    fn throttling_is_found_from_a_twentieth_on_with_the_group() {
+        let vm = |throttled| VmRates { throttled, cgroup: Some("/vm".to_owned()), pid: 5, ..VmRates::default() };
+        assert_eq!(
+            says("vm-throttled", &vm(Some(0.37))),
+            ["A CPU quota throttles the VM 37 % of its vCPUs' time (%THR; %MLMTD in esxtop)."]
+        );
+        assert_eq!((says("vm-throttled", &vm(Some(0.04))), says("vm-throttled", &vm(None))), (vec![], vec![]));
+        let vm = vm(Some(0.37));
+        let line = &advice("vm-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() })[0].remedies[0].line;
+        assert!(line.contains("/sys/fs/cgroup/vm/cpu.max") && line.contains("schedinfo 5"), "{line}");
+    }
+
+    #[test]
+    fn run_queue_wait_is_found_where_it_is_no_throttling() {
+        let of = |ready, throttled| says("vm-run-queue-wait", &VmRates { ready, throttled, ..VmRates::default() });
+        assert_eq!(
+            of(Some(0.5), Some(0.0)),
+            ["The vCPUs are runnable without a host CPU 50 % of the time (%RDY; steal in the guest)."]
+        );
+        assert_eq!((of(Some(0.04), None), of(None, None), of(Some(0.5), Some(0.45))), (vec![], vec![], vec![]));
+    }
+
+    #[test]
+    fn a_busy_main_loop_is_found_and_a_busy_vcpu_is_not() {
+        let of = |role, run| {
+            let threads = vec![ThreadRates { tid: 7, role, run, ready: 0.0 }];
+            says("vm-busy-thread", &VmRates { threads, ..VmRates::default() })
+        };
+        assert_eq!(
+            of(Role::Main, 0.97),
+            ["The main loop (TID 7) is on a CPU 97 % of the time: the devices that it serves wait for it."]
+        );
+        assert_eq!(of(Role::Iothread("io0".to_owned()), 0.9).len(), 1);
+        assert_eq!((of(Role::Main, 0.7), of(Role::Vcpu(0), 1.0)), (vec![], vec![]));
+    }
+}

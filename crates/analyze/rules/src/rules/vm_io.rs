@@ -1,0 +1,173 @@
+//! Requests and packets of a running VM, by its counters.
+
+use crate::rule::measurement;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::{nanoseconds, percent, significant};
+use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates};
+
+/// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
+const SLOW_DEVICE_NS: f64 = 20e6;
+/// Fewer requests a second are no load.
+const MIN_PER_S: f64 = 10.0;
+/// On fast devices a limit in milliseconds says nothing: then the share of a request's time that is not the device's.
+const MIN_KAVG_SHARE: f64 = 0.5;
+/// Below this mean time, ns, a request costs its wake-ups, which no queue causes.
+const MIN_KAVG_NS: f64 = 200_000.0;
+/// Dropped packets a second from which on they are worth a line.
+const MIN_DROPS_PER_S: f64 = 1.0;
+
+pub(super) const VM_SLOW_DEVICE: Rule = Rule {
+    id: "vm-slow-device",
+    finds: "requests of a VM that the host's block device takes 20 ms and more for",
+    remedies: &[
+        measurement("See which layer the requests wait in", "vmtax profile --vm VM"),
+        crate::rule::instruction("See who else uses the device", "iostat -x 1"),
+    ],
+    source: "VMware, Interpreting esxtop Statistics: DAVG",
+    evaluate: |evidence| {
+        let slow = |disk: &DiskRates| disk.device.as_ref()?.davg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS);
+        each_loaded(evidence, |vm, disk, per_s| {
+            let ns = slow(disk)?;
+            let device = disk.device.as_ref()?;
+            let text = format!(
+                "The host's {} takes {} for a request (DAVG); the guest makes {} a second on {}.",
+                device.name,
+                nanoseconds(ns),
+                significant(per_s),
+                disk.name
+            );
+            Some(Finding { text, values: vec![("VM", vm.argument())], ..Finding::default() })
+        })
+    },
+};
+
+pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
+    id: "vm-queued-requests",
+    finds: "requests that spend most of their time in QEMU and the host's kernel, not at the device that serves this VM alone",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "aio",
+            value: "io_uring",
+            action: "Submit requests without a pool of threads, past the host's page cache",
+            line: "-blockdev driver=file,filename=…,aio=io_uring,cache.direct=on",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QMP query-named-block-nodes",
+            undo: "leave aio= out",
+        },
+        measurement("See in which functions QEMU spends the time", "vmtax profile --vm VM"),
+    ],
+    source: "VMware, Interpreting esxtop Statistics: KAVG",
+    evaluate: |evidence| {
+        each_loaded(evidence, |vm, disk, _| {
+            let (kavg, qavg) = (disk.kavg_ns?, disk.io.as_ref()?.qavg_ns?);
+            let share = kavg / qavg;
+            let text = format!(
+                "Requests on {} take {} (QAVG), of which {} ({}) in QEMU and the host's kernel (KAVG).",
+                disk.name,
+                nanoseconds(qavg),
+                nanoseconds(kavg),
+                percent(share)
+            );
+            (share >= MIN_KAVG_SHARE && kavg >= MIN_KAVG_NS).then(|| Finding {
+                text,
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
+        })
+    },
+};
+
+pub(super) const VM_DROPS: Rule = Rule {
+    id: "vm-drops",
+    finds: "packets of a VM that its tap device drops",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "rx_queue_size",
+            value: "1024",
+            action: "Give the guest a longer receive queue",
+            line: "-device virtio-net-pci,…,rx_queue_size=1024",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "ethtool -g eth0 in the guest",
+            undo: "leave rx_queue_size= out",
+        },
+        crate::rule::instruction("See whether the guest's vCPUs get their CPUs (%RDY)", "vmtax top VM"),
+    ],
+    source: "Linux kernel documentation, Interface statistics: tx_dropped",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let (to, from) = vm
+                .nics
+                .iter()
+                .fold((0.0, 0.0), |(to, from), nic| (to + nic.rx_dropped_per_s, from + nic.tx_dropped_per_s));
+            Finding {
+                text: format!(
+                    "The tap device drops {} packets a second to the guest and {} from it, of {} in all.",
+                    significant(to),
+                    significant(from),
+                    significant(vm.packets_per_s())
+                ),
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            }
+        };
+        evidence.vm.filter(|vm| vm.drops_per_s() >= MIN_DROPS_PER_S).map(finding).into_iter().collect()
+    },
+};
+
+/// What is found of each disk under load, with its requests per second.
+fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>) -> Vec<Finding> {
+    let Some(vm) = evidence.vm else { return Vec::new() };
+    let loaded = |disk: &DiskRates| disk.io.map(|io| io.per_s()).filter(|per_s| *per_s >= MIN_PER_S);
+    vm.disks.iter().filter_map(|disk| find(vm, disk, loaded(disk)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::findings;
+    use vmtax_model::{DeviceRates, DiskRates, IoRates, NicRates, VmRates};
+
+    fn says(id: &str, vm: &VmRates) -> Vec<String> {
+        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
+        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    }
+
+    fn disk(reads_per_s: f64, qavg_ns: f64, davg_ns: f64, kavg_ns: Option<f64>) -> VmRates {
+        let io = Some(IoRates { reads_per_s, qavg_ns: Some(qavg_ns), ..IoRates::default() });
+        let device = Some(DeviceRates { name: "sda".to_owned(), per_s: reads_per_s, davg_ns: Some(davg_ns) });
+        VmRates { disks: vec![DiskRates { name: "vd0".to_owned(), io, device, kavg_ns }], ..VmRates::default() }
+    }
+
+    #[test]
+    fn a_slow_device_is_found_under_load_alone() {
+        assert_eq!(
+            says("vm-slow-device", &disk(50.0, 31e6, 30e6, None)),
+            ["The host's sda takes 30.0 ms for a request (DAVG); the guest makes 50.0 a second on vd0."]
+        );
+        let none = [disk(50.0, 6e6, 5e6, None), disk(1.0, 31e6, 30e6, None)];
+        assert!(none.iter().all(|vm| says("vm-slow-device", vm).is_empty()));
+    }
+
+    #[test]
+    fn queueing_in_the_host_is_found_by_its_share() {
+        assert_eq!(
+            says("vm-queued-requests", &disk(500.0, 2e6, 0.5e6, Some(1.5e6))),
+            ["Requests on vd0 take 2.00 ms (QAVG), of which 1.500 ms (75 %) in QEMU and the host's kernel (KAVG)."]
+        );
+        let none =
+            [disk(500.0, 2e6, 1.5e6, Some(0.5e6)), disk(500.0, 2e6, 0.5e6, None), disk(500.0, 1e5, 1e4, Some(9e4))];
+        assert!(none.iter().all(|vm| says("vm-queued-requests", vm).is_empty()));
+    }
+
+    #[test]
+    fn drops_are_found_from_one_a_second_on() {
+        let of = |rx_dropped_per_s| {
+            let nic = NicRates { rx_dropped_per_s, rx_packets_per_s: 800.0, ..NicRates::default() };
+            says("vm-drops", &VmRates { nics: vec![nic], ..VmRates::default() })
+        };
+        assert_eq!(of(25.0), ["The tap device drops 25.0 packets a second to the guest and 0 from it, of 800 in all."]);
+        assert_eq!(of(0.5), [""; 0]);
+    }
+}

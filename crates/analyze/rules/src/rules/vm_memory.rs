@@ -1,0 +1,120 @@
+//! A running VM whose memory the host does not keep, by its counters.
+
+use crate::evidence::MIN_SHARE;
+use crate::rule::{file_setting, instruction};
+use crate::{Finding, Rule};
+use vmtax_model::number::{bytes, percent, significant};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates};
+
+/// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
+const MANY_MAJOR_FAULTS: f64 = 500.0;
+/// Fewer may be those of a start.
+const SOME_MAJOR_FAULTS: f64 = 10.0;
+
+pub(super) const VM_SWAPPED: Rule = Rule {
+    id: "vm-swapped",
+    finds: "a VM whose threads fault its memory in from a disk: in swap, or mapped from a file",
+    remedies: &[
+        instruction("Free memory on the host, or move the VM to another", "vmstat 1"),
+        instruction("Give the guest less memory, which its balloon returns", "virsh setmem VM SIZE --live"),
+        file_setting!("And let the host swap later", "/proc/sys/vm/swappiness", "10", "60"),
+    ],
+    source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| Finding {
+            text: format!(
+                "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
+                significant(vm.memory_use.major_faults_per_s),
+                if vm.memory_use.swapped == 0 { "nothing".to_owned() } else { bytes(vm.memory_use.swapped) }
+            ),
+            gain: vm.memory_use.pressure_some.unwrap_or(0.0),
+            values: vec![("VM", vm.argument())],
+            ..Finding::default()
+        };
+        let faults = |vm: &&VmRates| {
+            let least = if vm.memory_use.swapped > 0 { SOME_MAJOR_FAULTS } else { MANY_MAJOR_FAULTS };
+            vm.memory_use.major_faults_per_s >= least
+        };
+        evidence.vm.filter(faults).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
+    id: "vm-memory-pressure",
+    finds: "a twentieth of the time and more in which tasks of the VM's control group wait for memory, or `memory.high` slows them",
+    remedies: &[Remedy {
+        place: SettingPlace::Cgroup,
+        setting: "memory.high",
+        value: "max",
+        action: "Raise the memory limit of the VM's group",
+        line: "echo max | sudo tee /sys/fs/cgroup/GROUP/memory.high",
+        cost: Some(ChangeCost::Live),
+        read_back: "/sys/fs/cgroup/GROUP/memory.high",
+        undo: "echo LIMIT | sudo tee /sys/fs/cgroup/GROUP/memory.high",
+    }],
+    source: "Linux kernel documentation, PSI - Pressure Stall Information",
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm else { return Vec::new() };
+        let (some, full) = (vm.memory_use.pressure_some.unwrap_or(0.0), vm.memory_use.pressure_full.unwrap_or(0.0));
+        let slowed = vm.memory_use.memory_high_per_s.unwrap_or(0.0);
+        let limit = if slowed > 0.0 {
+            format!("; memory.high slows it {} times a second", significant(slowed))
+        } else {
+            String::new()
+        };
+        let finding = Finding {
+            text: format!(
+                "Tasks of the VM's control group wait for memory {} of the time, all of them {}{limit}.",
+                percent(some),
+                percent(full)
+            ),
+            gain: some,
+            values: super::vcpu_wait::group_of(vm.cgroup.as_deref())
+                .map(|group| ("GROUP", group))
+                .into_iter()
+                .collect(),
+            ..Finding::default()
+        };
+        if some >= MIN_SHARE { vec![finding] } else { Vec::new() }
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::findings;
+    use vmtax_model::{MemoryRates, VmRates};
+
+    fn says(id: &str, memory_use: MemoryRates) -> Vec<String> {
+        let vm = VmRates { memory_use, ..VmRates::default() };
+        let found = findings(id, &Evidence { vm: Some(&vm), ..Evidence::default() });
+        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    }
+
+    #[test]
+    fn few_faults_count_where_memory_is_swapped_out() {
+        let of = |major_faults_per_s, swapped| {
+            says("vm-swapped", MemoryRates { major_faults_per_s, swapped, ..MemoryRates::default() })
+        };
+        assert_eq!(
+            of(40.0, 64 << 20),
+            [
+                "The host reads the VM's memory from disk 40.0 times a second (major faults); 64.0 MiB of it is swapped out."
+            ]
+        );
+        assert_eq!((of(40.0, 0), of(2.0, 64 << 20)), (vec![], vec![]));
+        assert!(of(900.0, 0)[0].contains("nothing of it"));
+    }
+
+    #[test]
+    fn pressure_is_found_from_a_twentieth_on() {
+        let of = |some, high| {
+            let (pressure_some, memory_high_per_s) = (Some(some), Some(high));
+            says("vm-memory-pressure", MemoryRates { pressure_some, memory_high_per_s, ..MemoryRates::default() })
+        };
+        let text = "Tasks of the VM's control group wait for memory 20 % of the time, all of them 0.0 %";
+        assert_eq!(of(0.2, 0.0), [format!("{text}.")]);
+        assert_eq!(of(0.2, 3.0), [format!("{text}; memory.high slows it 3.00 times a second.")]);
+        assert_eq!((of(0.04, 3.0), says("vm-memory-pressure", MemoryRates::default())), (vec![], vec![]));
+    }
+}

@@ -1,0 +1,175 @@
+//! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
+
+use crate::Role;
+use serde::{Deserialize, Serialize};
+
+/// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VmCounters {
+    /// Its process.
+    pub pid: i32,
+    /// When the process started, clock ticks since boot: a PID is used again.
+    pub started: u64,
+    /// When it was sampled: the host's monotonic clock, ns.
+    pub at_ns: u64,
+    /// Whether the guest runs; null where nobody was asked.
+    pub state: Option<RunState>,
+    /// Threads of its process, with the kernel's threads that serve it.
+    pub threads: Vec<ThreadCounters>,
+    /// Its memory on the host.
+    pub memory: MemoryCounters,
+    /// Its control group.
+    pub cgroup: CgroupCounters,
+    /// What its process read from and wrote to block devices.
+    pub process_io: Option<ProcessIo>,
+    /// Its disks.
+    pub disks: Vec<DiskCounters>,
+    /// Its tap devices.
+    pub nics: Vec<NicCounters>,
+    /// KVM's counters, summed over its vCPUs.
+    pub kvm: Option<KvmCounters>,
+    /// The guest's memory without what the balloon holds, bytes.
+    pub balloon: Option<u64>,
+    /// How long the monitor took over its answers, ns.
+    pub monitor_ns: Option<u64>,
+}
+
+/// Whether a guest runs, as its monitor says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// Its vCPUs may run.
+    Running,
+    /// They are stopped: `paused`, `prelaunch`, `io-error`, `postmigrate`, … as QEMU's `RunState` has it.
+    Stopped(String),
+}
+
+/// A thread of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCounters {
+    /// Host TID.
+    pub tid: i32,
+    /// What it does.
+    pub role: Role,
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// Time runnable without a CPU, ns: field 2 of `/proc/PID/task/TID/schedstat`.
+    pub wait_ns: u64,
+}
+
+/// Memory of a VM's process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryCounters {
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// Resident, bytes; now.
+    pub resident: u64,
+    /// Swapped out, bytes; now.
+    pub swapped: u64,
+    /// In pages of hugetlbfs, bytes; now.
+    pub hugetlb: u64,
+    /// In transparent huge pages, bytes; now. Not read at level 0, since the kernel walks the page tables for it.
+    pub transparent_huge: Option<u64>,
+}
+
+/// What a control group says of its processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupCounters {
+    /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
+    pub throttled_us: Option<u64>,
+    /// Time in which all of its tasks waited for memory, µs: `full` of memory.pressure.
+    pub memory_full_us: Option<u64>,
+    /// Time in which some of its tasks waited for memory, µs.
+    pub memory_some_us: Option<u64>,
+    /// How often `memory.high` slowed it down.
+    pub memory_high: Option<u64>,
+    /// Processes that the OOM killer ended.
+    pub oom_kills: Option<u64>,
+}
+
+/// `/proc/PID/io`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIo {
+    /// Read from block devices, bytes.
+    pub read_bytes: u64,
+    /// Written to block devices, bytes.
+    pub written_bytes: u64,
+}
+
+/// A disk of a guest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskCounters {
+    /// The name of its device, else the file behind it.
+    pub name: String,
+    /// Reads, writes, flushes as QEMU counts them from taking a request off the queue until its completion; null without a monitor.
+    pub qemu: Option<[RequestCounters; 3]>,
+    /// Requests of the host's block device beneath, of all its users.
+    pub device: Option<BlockDevice>,
+    /// Requests in a virtqueue that the device has taken and not yet returned; now.
+    pub in_flight: Option<u64>,
+    /// Latencies since QEMU's histograms were set, of reads, writes, flushes; null where they are not set.
+    pub histograms: Option<Vec<LatencyHistogram>>,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestCounters {
+    /// Completed.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Sum of their times, ns.
+    pub total_ns: u64,
+}
+
+/// A block device of the host, as its `stat` file has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockDevice {
+    /// Its name.
+    pub name: String,
+    /// Completed requests of all kinds.
+    pub requests: u64,
+    /// Sum of their times, ms.
+    pub total_ms: u64,
+}
+
+/// QEMU's histogram of one kind of request: `block-latency-histogram-set`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyHistogram {
+    /// Where its bins end, ns, without the last, which has no end.
+    pub boundaries: Vec<u64>,
+    /// Requests in each bin: one more than boundaries.
+    pub bins: Vec<u64>,
+}
+
+/// A tap device, as the host sees it: what the guest sends it receives. Here it is the guest's view.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicCounters {
+    /// The interface on the host.
+    pub tap: String,
+    /// Packets that the guest received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Packets to the guest that were dropped: its receive queue was full.
+    pub rx_dropped: u64,
+    /// Packets that the guest sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets of the guest that were dropped.
+    pub tx_dropped: u64,
+}
+
+/// KVM's counters, as `query-stats` has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvmCounters {
+    /// VM exits.
+    pub exits: u64,
+    /// Halts of vCPUs.
+    pub halt_exits: u64,
+    /// Time that halted vCPUs waited blocked, ns.
+    pub halt_wait_ns: u64,
+    /// Time that halted vCPUs polled, ns.
+    pub halt_poll_ns: u64,
+}

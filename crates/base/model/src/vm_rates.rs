@@ -1,0 +1,239 @@
+//! What a running VM did between two samples of its counters.
+
+use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState};
+use serde::{Deserialize, Serialize};
+
+/// A VM in one interval. What is not known is null.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VmRates {
+    /// Its process.
+    pub pid: i32,
+    /// Its name; null where it has none.
+    pub name: Option<String>,
+    /// Who started it; null where it was started by hand.
+    pub manager: Option<Manager>,
+    /// What executes the guest's instructions; null if unknown.
+    pub accelerator: Option<Accelerator>,
+    /// Its vCPUs.
+    pub vcpus: usize,
+    /// The guest's memory at its start, bytes.
+    pub memory: u64,
+    /// Its control group.
+    pub cgroup: Option<String>,
+    /// The interval, s.
+    pub seconds: f64,
+    /// Whether the guest ran; null where nobody was asked.
+    pub state: Option<RunState>,
+    /// Part of the interval that its vCPU threads were on a CPU, mean of the vCPUs, 0 to 1: %RUN. Null without vCPU threads.
+    pub run: Option<f64>,
+    /// Part of the interval that its vCPU threads were runnable without a CPU, mean: %RDY.
+    pub ready: Option<f64>,
+    /// Part of the interval that its control group was throttled by its CPU quota, of each vCPU: %THR.
+    pub throttled: Option<f64>,
+    /// Its threads, the busiest first.
+    pub threads: Vec<ThreadRates>,
+    /// VM exits; null under TCG and without a monitor.
+    pub exits: Option<ExitRates>,
+    /// Its VM exits by reason and device, traced at level 2; null at a lower level, under TCG, without the permission.
+    pub traced_exits: Option<GuestExits>,
+    /// Its disks.
+    pub disks: Vec<DiskRates>,
+    /// Of all disks.
+    pub io: Option<IoRates>,
+    /// Its tap devices.
+    pub nics: Vec<NicRates>,
+    /// Its memory.
+    pub memory_use: MemoryRates,
+    /// Bytes that its process read from and wrote to block devices, per second.
+    pub process_io: Option<[f64; 2]>,
+    /// What it suffers from, the first rule that fires first.
+    pub findings: Vec<Advice>,
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRates {
+    /// Host TID.
+    pub tid: i32,
+    /// What it does.
+    pub role: Role,
+    /// Part of the interval on a CPU.
+    pub run: f64,
+    /// Part of the interval runnable without a CPU.
+    pub ready: f64,
+}
+
+/// VM exits of all vCPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExitRates {
+    /// Exits per second.
+    pub per_s: f64,
+    /// Halts per second.
+    pub halts_per_s: f64,
+    /// Part of the interval that vCPUs were halted, mean of the vCPUs.
+    pub halted: f64,
+}
+
+/// Requests of a disk, or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct IoRates {
+    /// Reads per second.
+    pub reads_per_s: f64,
+    /// Writes per second.
+    pub writes_per_s: f64,
+    /// Flushes per second.
+    pub flushes_per_s: f64,
+    /// Read, bytes per second.
+    pub read_bytes_per_s: f64,
+    /// Written, bytes per second.
+    pub written_bytes_per_s: f64,
+    /// Mean time of a request in QEMU and below, ns: QAVG. Null without requests.
+    pub qavg_ns: Option<f64>,
+    /// The 99th percentile of it, ns, the upper end of its bin; null without histograms or requests.
+    pub p99_ns: Option<f64>,
+    /// Requests that the device has taken and not yet returned; at the interval's end.
+    pub in_flight: Option<u64>,
+}
+
+impl IoRates {
+    /// Requests per second.
+    pub fn per_s(&self) -> f64 {
+        self.reads_per_s + self.writes_per_s + self.flushes_per_s
+    }
+}
+
+/// A disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskRates {
+    /// The name of its device, else the file behind it.
+    pub name: String,
+    /// Its requests, as QEMU counts them; null without a monitor.
+    pub io: Option<IoRates>,
+    /// The host's block device beneath.
+    pub device: Option<DeviceRates>,
+    /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, QAVG without DAVG. Null where the device serves others too,
+    /// or the host's cache serves the guest.
+    pub kavg_ns: Option<f64>,
+}
+
+/// A block device of the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRates {
+    /// Its name.
+    pub name: String,
+    /// Its requests per second, of all its users.
+    pub per_s: f64,
+    /// Their mean time, ns: DAVG. Null without requests.
+    pub davg_ns: Option<f64>,
+}
+
+/// A tap device, from the guest's side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NicRates {
+    /// The interface on the host.
+    pub tap: String,
+    /// Packets received per second.
+    pub rx_packets_per_s: f64,
+    /// Packets sent per second.
+    pub tx_packets_per_s: f64,
+    /// Bytes received per second.
+    pub rx_bytes_per_s: f64,
+    /// Bytes sent per second.
+    pub tx_bytes_per_s: f64,
+    /// Packets to the guest dropped per second.
+    pub rx_dropped_per_s: f64,
+    /// Packets of the guest dropped per second.
+    pub tx_dropped_per_s: f64,
+}
+
+/// Memory of a VM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemoryRates {
+    /// Resident, bytes.
+    pub resident: u64,
+    /// Swapped out, bytes.
+    pub swapped: u64,
+    /// In huge pages, bytes; those of hugetlbfs alone where transparent ones were not counted.
+    pub huge: u64,
+    /// The guest's memory without what the balloon holds, bytes; null without a balloon.
+    pub balloon: Option<u64>,
+    /// Page faults that needed I/O, per second.
+    pub major_faults_per_s: f64,
+    /// Part of the interval in which all tasks of its group waited for memory; null without pressure counters.
+    pub pressure_full: Option<f64>,
+    /// Part of the interval in which some did.
+    pub pressure_some: Option<f64>,
+    /// How often per second `memory.high` slowed its group down.
+    pub memory_high_per_s: Option<f64>,
+}
+
+impl VmRates {
+    /// The thread that used most CPU time, if any used some.
+    pub fn busiest(&self) -> Option<&ThreadRates> {
+        self.threads.first().filter(|thread| thread.run > 0.0)
+    }
+
+    /// Packets per second of all tap devices, both directions.
+    pub fn packets_per_s(&self) -> f64 {
+        self.nics.iter().map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s).sum()
+    }
+
+    /// Dropped packets per second of all tap devices.
+    pub fn drops_per_s(&self) -> f64 {
+        self.nics.iter().map(|nic| nic.rx_dropped_per_s + nic.tx_dropped_per_s).sum()
+    }
+
+    /// Why the guest does not run, if it does not.
+    pub fn stopped(&self) -> Option<&str> {
+        match &self.state {
+            Some(RunState::Stopped(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
+    pub fn argument(&self) -> String {
+        let is_plain = |name: &&String| {
+            !name.is_empty()
+                && !name.starts_with('-')
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        self.name.as_ref().filter(is_plain).cloned().unwrap_or_else(|| self.pid.to_string())
+    }
+
+    /// What it is called: its name, else its PID.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.pid.to_string())
+    }
+}
+
+/// All VMs in one interval: a line of `vmtax top --json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TopSample {
+    /// The version of what is printed: [`crate::REPORT_SCHEMA`].
+    pub schema: u32,
+    /// The interval's end: RFC 3339, UTC.
+    pub time: String,
+    /// The level: 0 counters, 1 and histograms, 2 and traces.
+    pub level: u8,
+    /// CPU time of vmtax in the interval, with the programs that it ran, as a part of one CPU.
+    pub own_cpu: f64,
+    /// The VMs.
+    pub vms: Vec<VmRates>,
+    /// VMs that ended or began, counters that could not be read: a sentence each.
+    pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_shell_would_obey_does_not_get_into_a_command() {
+        let of = |name: &str| VmRates { pid: 7, name: Some(name.to_owned()), ..VmRates::default() }.argument();
+        assert_eq!(
+            (of("web-01.a_b"), of("a;reboot"), of("--help"), of("a b"), of("")),
+            ("web-01.a_b".into(), "7".into(), "7".into(), "7".into(), "7".into())
+        );
+    }
+}

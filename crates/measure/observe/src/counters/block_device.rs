@@ -1,0 +1,47 @@
+//! Counters of a block device.
+
+use std::fs;
+use vmtax_model::BlockDevice;
+
+/// The counters of a block device by its number, as the kernel's block events print it; `None` where there is none.
+pub fn block_device(number: u64) -> Option<BlockDevice> {
+    let (major, minor) = (number >> 20, number & 0xf_ffff);
+    let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let (requests, total_ms) = stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
+    Some(BlockDevice { name: folder.file_name()?.to_str()?.to_owned(), requests, total_ms })
+}
+
+/// Completed requests and the sum of their times, ms: reads, writes, since 4.18 discards, since 5.5 flushes, each with count,
+/// merges, sectors, time; behind the first two three fields of the queue.
+fn stat(text: &str) -> Option<(u64, u64)> {
+    let fields: Vec<u64> = text.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+    let of = |at: usize| fields.get(at).copied().unwrap_or(0);
+    (fields.len() >= 11).then(|| {
+        let kinds = [(0, 3), (4, 7), (11, 14), (15, 16)];
+        kinds
+            .into_iter()
+            .fold((0u64, 0u64), |(count, ms), (at, time)| (count.saturating_add(of(at)), ms.saturating_add(of(time))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_of_all_kinds_are_summed() {
+        let old = "100 5 800 40 50 5 400 60 0 90 100\n";
+        assert_eq!(stat(old), Some((150, 100)));
+        let new = "100 5 800 40 50 5 400 60 0 90 100 10 0 80 7 3 2\n";
+        assert_eq!(stat(new), Some((163, 109)));
+        assert_eq!((stat("1 2 3"), stat("x"), block_device(u64::MAX)), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "[0-9 \n-]{0,200}") {
+            let _ = stat(&text);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Counters of control groups.
+
+use procfs::ProcessCGroups;
+use procfs::process::Process;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use vmtax_model::CgroupCounters;
+
+/// Where hosts with both versions mount version 2.
+const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// The control groups whose counters are about a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cgroups {
+    /// Groups whose CPU quota limits one of its threads: each thread's own and all above.
+    pub cpu: BTreeSet<PathBuf>,
+    /// The group that accounts for its memory; none where that is the root.
+    pub memory: Option<PathBuf>,
+}
+
+impl Cgroups {
+    /// Those of a process, for the CPU those of these threads, since libvirt has a group for each vCPU.
+    pub fn of(pid: i32, tids: &[i32]) -> Cgroups {
+        let Ok(process) = Process::new(pid) else { return Cgroups::default() };
+        let mut cpu = BTreeSet::new();
+        for tid in tids {
+            let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok();
+            cpu.extend(groups.and_then(|groups| folder(&groups, "cpu")).into_iter().flat_map(|own| with_parents(&own)));
+        }
+        let memory = process.cgroups().ok().and_then(|groups| memory_folder(&groups));
+        Cgroups { cpu, memory }
+    }
+}
+
+/// What the groups count.
+pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
+    let read = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).ok();
+    let throttled = groups.cpu.iter().filter_map(|folder| throttled_us(&read(folder, "cpu.stat")?));
+    let memory = |file: &str| read(groups.memory.as_deref()?, file);
+    let (pressure, events) = (memory("memory.pressure"), memory("memory.events"));
+    let event = |key: &str| value(events.as_deref()?, key);
+    let total = |kind: &str| pressure_us(pressure.as_deref()?, kind);
+    CgroupCounters {
+        throttled_us: throttled.reduce(u64::saturating_add),
+        memory_full_us: total("full"),
+        memory_some_us: total("some"),
+        memory_high: event("high"),
+        oom_kills: event("oom_kill"),
+    }
+}
+
+/// The folder of a controller, by the text of `/proc/PID/cgroup`: version 1's where the host has it, else version 2's.
+fn folder(groups: &str, controller: &str) -> Option<PathBuf> {
+    let mut lines = groups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        rest.split_once(':')
+    });
+    let of_version_1 = lines.clone().find(|(names, _)| names.split(',').any(|name| name == controller));
+    let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
+    match of_version_1 {
+        Some((_, path)) => Some(below(&format!("/sys/fs/cgroup/{controller}"), path)),
+        None => lines.find(|(names, _)| names.is_empty()).map(|(_, path)| below(ROOTS[0], path)),
+    }
+}
+
+/// A group and those above it, without the root, which has no limits.
+fn with_parents(own: &Path) -> Vec<PathBuf> {
+    let is_group = |folder: &&Path| folder.join("cpu.stat").exists();
+    let all: Vec<&Path> = own.ancestors().take_while(is_group).collect();
+    let groups = all.len().saturating_sub(1);
+    all.into_iter().take(groups).map(Path::to_path_buf).collect()
+}
+
+/// The nearest group of version 2 that accounts for memory, else its own one, which has the pressure alone.
+fn memory_folder(groups: &ProcessCGroups) -> Option<PathBuf> {
+    let group = groups.0.iter().find(|group| group.hierarchy == 0)?;
+    let below = group.pathname.trim_start_matches('/');
+    let own = ROOTS.iter().map(|root| Path::new(root).join(below)).find(|own| own.join("cgroup.procs").exists())?;
+    let own = Some(own).filter(|_| !below.is_empty())?;
+    let accounts = own.ancestors().take(Path::new(below).components().count());
+    Some(accounts.into_iter().find(|folder| folder.join("memory.events").exists()).unwrap_or(&own).to_path_buf())
+}
+
+/// Time throttled, of a `cpu.stat`: `throttled_usec` of version 2, `throttled_time` (ns) of version 1.
+fn throttled_us(text: &str) -> Option<u64> {
+    value(text, "throttled_usec").or_else(|| Some(value(text, "throttled_time")? / 1000))
+}
+
+/// The value of a line `KEY VALUE`.
+fn value(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// The total of a line of a pressure file: `some avg10=0.00 avg60=0.00 avg300=0.00 total=12`, µs.
+fn pressure_us(text: &str, kind: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(' '))?;
+    line.rsplit_once("total=")?.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_versions_of_the_files_are_read() {
+        assert_eq!(throttled_us("usage_usec 5\nnr_throttled 3\nthrottled_usec 1200\n"), Some(1200));
+        assert_eq!(throttled_us("nr_throttled 3\nthrottled_time 1200000\n"), Some(1200));
+        assert_eq!(throttled_us("usage_usec 5\n"), None);
+        let pressure =
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!((pressure_us(pressure, "some"), pressure_us(pressure, "full")), (Some(12), Some(7)));
+        assert_eq!(
+            (value("low 1\nhigh 2\noom_kill 3\n", "oom_kill"), value("oom_kills 3", "oom_kill")),
+            (Some(3), None)
+        );
+    }
+
+    #[test]
+    fn the_group_of_a_controller_is_found_in_both_versions() {
+        let hybrid = "2:cpuacct:/\n1:cpu,cpuacct:/a:b/c\n0::/d\n";
+        assert_eq!(folder(hybrid, "cpu"), Some("/sys/fs/cgroup/cpu/a:b/c".into()));
+        assert_eq!(folder("0::/machine.slice/vm\n", "cpu"), Some("/sys/fs/cgroup/machine.slice/vm".into()));
+        assert_eq!(folder("nonsense", "cpu"), None);
+    }
+
+    #[test]
+    fn the_groups_above_count_and_the_root_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let own = root.path().join("a/b");
+        fs::create_dir_all(&own).unwrap();
+        for folder in [root.path(), &root.path().join("a"), &own] {
+            fs::write(folder.join("cpu.stat"), "throttled_usec 1000\n").unwrap();
+        }
+        let cpu: BTreeSet<PathBuf> = with_parents(&own).into_iter().collect();
+        assert_eq!(cpu, [root.path().join("a"), own.clone()].into());
+        fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
+        let counters = cgroup_counters(&Cgroups { cpu, memory: Some(own) });
+        assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));
+        assert_eq!(cgroup_counters(&Cgroups::default()), CgroupCounters::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(.|\n){0,120}") {
+            let _ = (throttled_us(&text), pressure_us(&text, "some"), folder(&text, "cpu"));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Counters that the host's kernel keeps of a process, its threads, its control group, its network interfaces and its block
+//! devices. Reading them changes nothing and needs no root for one's own processes.
+
+mod block_device;
+mod cgroup;
+mod network;
+mod process;
+
+pub use block_device::block_device;
+pub use cgroup::{Cgroups, cgroup_counters};
+pub use network::interfaces;
+pub use process::{ThreadTimes, memory, own_cpu, process_io, started, thread_times, transparent_huge};

@@ -1,0 +1,120 @@
+//! Counters of a process and its threads in /proc.
+
+use procfs::process::Process;
+use std::fs;
+use std::time::Duration;
+use vmtax_model::{MemoryCounters, ProcessIo};
+
+/// Times of a thread since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// Its number.
+    pub tid: i32,
+    /// On a CPU, ns.
+    pub cpu_ns: u64,
+    /// Runnable without a CPU, ns.
+    pub wait_ns: u64,
+}
+
+/// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
+pub fn started(pid: i32) -> Option<u64> {
+    let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
+    (!matches!(stat.state, 'Z' | 'X')).then_some(stat.starttime)
+}
+
+/// The times of a process's threads, by number; empty where there is no such process.
+pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let times = |task: fs::DirEntry| {
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        let (cpu_ns, wait_ns) = schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
+        Some(ThreadTimes { tid, cpu_ns, wait_ns })
+    };
+    let mut all: Vec<ThreadTimes> = tasks.filter_map(times).collect();
+    all.sort_unstable_by_key(|thread| thread.tid);
+    all
+}
+
+/// CPU time, run-queue wait and turns.
+fn schedstat(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// The memory of a process; `None` where there is no such process.
+pub fn memory(pid: i32) -> Option<MemoryCounters> {
+    let process = Process::new(pid).ok()?;
+    let (stat, status) = (process.stat().ok()?, process.status().ok()?);
+    let bytes = |kib: Option<u64>| kib.unwrap_or(0).saturating_mul(1024);
+    Some(MemoryCounters {
+        major_faults: stat.majflt,
+        resident: bytes(status.vmrss),
+        swapped: bytes(status.vmswap),
+        hugetlb: bytes(status.hugetlbpages),
+        transparent_huge: None,
+    })
+}
+
+/// Bytes in transparent huge pages: the kernel walks all page tables of the process for it, a millisecond for each gigabyte
+/// in small pages. `None` without the permission.
+pub fn transparent_huge(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let of = |key: &str| kib(text.lines().find_map(|line| line.strip_prefix(key))?);
+    of("AnonHugePages:")?.checked_add(of("ShmemPmdMapped:").unwrap_or(0))
+}
+
+/// `  12 kB`, in bytes.
+fn kib(text: &str) -> Option<u64> {
+    text.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What a process reads from and writes to block devices; `None` without the permission.
+pub fn process_io(pid: i32) -> Option<ProcessIo> {
+    let io = Process::new(pid).and_then(|process| process.io()).ok()?;
+    Some(ProcessIo { read_bytes: io.read_bytes, written_bytes: io.write_bytes })
+}
+
+/// CPU time of this process, and of the processes that it started and that ended.
+pub fn own_cpu() -> Duration {
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let own = Duration::new(own.tv_sec.unsigned_abs(), own.tv_nsec as u32);
+    let children = Process::myself().and_then(|own| own.stat()).map_or(0, |stat| stat.cutime + stat.cstime);
+    // Children end before they count, so a tick is exact enough.
+    own + Duration::from_millis(children.unsigned_abs() * 1000 / procfs::ticks_per_second().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_of_the_own_threads_grow() {
+        let own = std::process::id() as i32;
+        let cpu = || thread_times(own).iter().map(|thread| thread.cpu_ns).sum::<u64>();
+        let before = cpu();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while cpu() <= before {
+            assert!(std::time::Instant::now() < deadline);
+        }
+        assert!(started(own).is_some_and(|ticks| ticks > 0) && memory(own).unwrap().resident > 1 << 20);
+        assert!(process_io(own).is_some() && transparent_huge(own).is_some());
+        assert_eq!((started(i32::MAX), memory(i32::MAX), process_io(i32::MAX)), (None, None, None));
+        assert_eq!(thread_times(i32::MAX), []);
+    }
+
+    #[test]
+    fn schedstat_has_three_fields() {
+        assert_eq!(schedstat("123 45 6\n"), Some((123, 45)));
+        assert_eq!(schedstat("123"), None);
+        assert_eq!(schedstat("-1 2 3"), None);
+        assert_eq!((kib("   12 kB"), kib("12"), kib("99999999999999999999 kB")), (Some(12288), None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in ".{0,80}") {
+            let _ = (schedstat(&text), kib(&text));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The VMs of the host, or those that were named, sampled together.
+
+use super::histograms::Histograms;
+use super::level::Level;
+use super::sampler::Sampler;
+use crate::MachineError;
+use crate::vm::{FindError, Vm, is_vm, pids, running};
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+use vmtax_model::{VmCounters, VmFacts};
+
+/// A process may become a QEMU after it was seen: all are looked at again after this.
+const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The VMs that are sampled. What was set in them is removed when the value is dropped.
+#[derive(Debug)]
+pub struct Fleet {
+    level: Level,
+    /// As they were named; empty for all VMs of the host.
+    names: Vec<String>,
+    vms: BTreeMap<i32, Sampler>,
+    /// Processes that are known to be no VM.
+    others: BTreeSet<i32>,
+    scanned: Option<Instant>,
+    histograms: Option<Histograms>,
+}
+
+/// One VM's sample.
+#[derive(Debug)]
+pub struct Sample<'a> {
+    /// What is known of it.
+    pub facts: &'a VmFacts,
+    /// Its counters.
+    pub counters: VmCounters,
+}
+
+impl Fleet {
+    /// The VMs of these names, of none all of the host.
+    ///
+    /// # Errors
+    /// [`FindError`] where a name stands for no VM, or for several.
+    pub fn find(names: &[String], level: Level) -> Result<Fleet, FindError> {
+        for name in names {
+            Vm::find(name)?;
+        }
+        Ok(Fleet {
+            level,
+            names: names.to_vec(),
+            vms: BTreeMap::new(),
+            others: BTreeSet::new(),
+            scanned: None,
+            histograms: None,
+        })
+    }
+
+    /// Finds VMs that are new, and samples all. Of those that ended since the last time the second part says so, a line each.
+    ///
+    /// # Errors
+    /// [`MachineError`] where the histograms of level 1 cannot be written down.
+    pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), MachineError> {
+        self.attach_new()?;
+        let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
+        let (mut asked, mut others) = (Vec::new(), Vec::new());
+        for sampler in self.vms.values_mut() {
+            if sampler.asks_monitor() { asked.push(sampler) } else { others.push(sampler) }
+        }
+        // A monitor may take its time, and must not hold up the others.
+        thread::scope(|scope| {
+            let threads: Vec<_> = asked.into_iter().map(|sampler| scope.spawn(|| sampler.sample())).collect();
+            let others = others.into_iter().filter_map(Sampler::sample).collect::<Vec<_>>();
+            let asked = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
+            counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
+        });
+        let mut notes = Vec::new();
+        let histograms = &mut self.histograms;
+        self.vms.retain(|pid, sampler| {
+            let runs = counters.contains_key(pid);
+            if !runs {
+                notes.push(format!("{} (PID {pid}) has ended", sampler.facts.name.as_deref().unwrap_or("the VM")));
+                histograms.iter_mut().for_each(|histograms| histograms.forget(*pid));
+            }
+            runs
+        });
+        let all = self.vms.values().map(|sampler| &sampler.facts);
+        let samples = all.filter_map(|facts| Some(Sample { facts, counters: counters.remove(&facts.pid)? }));
+        Ok((samples.collect(), notes))
+    }
+
+    /// A handle of one of them, for a closer look.
+    pub fn vm(&self, pid: i32) -> Option<&Vm> {
+        self.vms.get(&pid).map(|sampler| &sampler.vm)
+    }
+
+    fn attach_new(&mut self) -> Result<(), MachineError> {
+        let wanted: Vec<i32> = if self.names.is_empty() { self.scan() } else { self.named() };
+        let new: Vec<i32> = wanted.into_iter().filter(|pid| !self.vms.contains_key(pid)).collect();
+        let level = self.level;
+        let attached: Vec<Sampler> = thread::scope(|scope| {
+            let threads: Vec<_> = new.iter().map(|pid| scope.spawn(move || Sampler::attach(*pid, level))).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+        });
+        for sampler in attached {
+            if level >= Level::Histograms {
+                let histograms = match &mut self.histograms {
+                    Some(histograms) => histograms,
+                    none => none.insert(Histograms::new()?),
+                };
+                // A monitor that refuses, or has no such command, leaves the VM without them.
+                if let Err(error @ MachineError::System { .. }) = histograms.set(&sampler.vm, sampler.started) {
+                    return Err(error);
+                }
+            }
+            self.vms.insert(sampler.facts.pid, sampler);
+        }
+        Ok(())
+    }
+
+    /// The VMs of the host. Between full scans only processes that are new are looked at.
+    fn scan(&mut self) -> Vec<i32> {
+        if self.scanned.is_none_or(|at| at.elapsed() > FULL_SCAN_INTERVAL) {
+            self.scanned = Some(Instant::now());
+            self.others.clear();
+        }
+        let all = pids();
+        self.others.retain(|pid| all.contains(pid));
+        let unknown = all.into_iter().filter(|pid| !self.others.contains(pid));
+        let (vms, others): (Vec<i32>, Vec<i32>) = unknown.partition(|pid| self.vms.contains_key(pid) || is_vm(*pid));
+        self.others.extend(others);
+        vms
+    }
+
+    /// The VMs of the names. One that ended may run again, as another process.
+    fn named(&mut self) -> Vec<i32> {
+        let found = self.vms.len() == self.names.len();
+        if found || (self.scanned.is_some_and(|at| at.elapsed() < FULL_SCAN_INTERVAL) && !self.vms.is_empty()) {
+            return Vec::new();
+        }
+        self.scanned = Some(Instant::now());
+        if running().is_empty() {
+            return Vec::new();
+        }
+        self.names.iter().filter_map(|name| Some(Vm::find(name).ok()?.pid())).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let vms = &self.vms;
+        if let Some(histograms) = &mut self.histograms {
+            histograms.remove(|pid| vms.get(&pid).map(|sampler| sampler.vm.clone()));
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Counters of running VMs, sampled again and again.
+
+mod fleet;
+mod histograms;
+mod level;
+mod sampler;
+
+pub use fleet::{Fleet, Sample};
+pub use histograms::remove_stale_histograms;
+pub use level::Level;

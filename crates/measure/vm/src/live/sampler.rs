@@ -1,0 +1,198 @@
+//! The counters of one VM.
+
+use super::level::Level;
+use crate::vm::Vm;
+use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
+use crate::vmm::qemu::threads::role;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use vmtax_model::{DiskCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts};
+use vmtax_observe::counters::{
+    Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
+};
+use vmtax_observe::{processes, thread_names};
+
+/// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// A monitor that does not answer is left alone for so long.
+const MONITOR_PAUSE: Duration = Duration::from_secs(30);
+
+/// A VM that is sampled.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    pub vm: Vm,
+    pub facts: VmFacts,
+    /// When its process started: a PID is used again.
+    pub started: u64,
+    level: Level,
+    cgroups: Cgroups,
+    /// The kernel's own threads that move its packets, where they are no threads of its process.
+    vhost: Vec<i32>,
+    questions: Questions,
+    refreshed: Instant,
+    /// Until when its monitor is left alone.
+    monitor_paused: Option<Instant>,
+    /// CPU time of its vCPUs in the last sample, ns.
+    vcpu_ns: u64,
+    transparent_huge: Option<u64>,
+}
+
+impl Sampler {
+    /// Attaches to a VM; `None` where the process is none, or has ended.
+    pub fn attach(pid: i32, level: Level) -> Option<Sampler> {
+        let began = started(pid)?;
+        let vm = Vm::attach(pid);
+        let facts = vm.facts()?;
+        let mut sampler = Sampler {
+            vm,
+            facts,
+            started: began,
+            level,
+            cgroups: Cgroups::default(),
+            vhost: Vec::new(),
+            questions: Questions::default(),
+            refreshed: Instant::now(),
+            monitor_paused: None,
+            vcpu_ns: u64::MAX,
+            transparent_huge: None,
+        };
+        sampler.read_seldom();
+        Some(sampler)
+    }
+
+    /// Whether a sample asks the VM's monitor, which may take some time.
+    pub fn asks_monitor(&self) -> bool {
+        let monitor = self.vm.monitor();
+        monitor.is_some_and(|monitor| self.level >= Level::Histograms || !monitor.taints())
+    }
+
+    /// A sample; `None` where the VM's process has ended, also where another one has its PID now.
+    pub fn sample(&mut self) -> Option<VmCounters> {
+        if started(self.facts.pid) != Some(self.started) {
+            return None;
+        }
+        if self.refreshed.elapsed() > REFRESH_INTERVAL {
+            self.facts = self.vm.facts()?;
+            self.read_seldom();
+        }
+        let pid = self.facts.pid;
+        let at_ns = monotonic_ns();
+        let threads = self.threads();
+        let (answers, monitor_ns) = self.ask();
+        let mut memory = memory(pid)?;
+        memory.transparent_huge = self.transparent_huge;
+        let taps: Vec<String> = self.facts.nics.iter().map(|nic| nic.tap.clone()).collect();
+        Some(VmCounters {
+            pid,
+            started: self.started,
+            at_ns,
+            state: answers.state.or_else(|| self.domain_state(&threads)),
+            memory,
+            cgroup: cgroup_counters(&self.cgroups),
+            process_io: process_io(pid),
+            disks: self.disks(answers.disks),
+            nics: interfaces(pid, &taps),
+            kvm: answers.kvm,
+            balloon: answers.balloon,
+            monitor_ns,
+            threads,
+        })
+    }
+
+    /// Threads with their times; one that is new is known by its name alone until the next refresh.
+    fn threads(&self) -> Vec<ThreadCounters> {
+        let known: BTreeMap<i32, &Role> = self.facts.threads.iter().map(|thread| (thread.tid, &thread.role)).collect();
+        let times = thread_times(self.facts.pid);
+        let has_new = times.iter().any(|thread| !known.contains_key(&thread.tid));
+        let new: BTreeMap<i32, String> =
+            if has_new { thread_names(self.facts.pid).into_iter().collect() } else { BTreeMap::new() };
+        let of_kernel = self.vhost.iter().flat_map(|pid| thread_times(*pid));
+        let counted = |thread: vmtax_observe::counters::ThreadTimes| {
+            let named = || new.get(&thread.tid).map_or_else(|| Role::Other("vhost".to_owned()), |name| role(name));
+            ThreadCounters {
+                tid: thread.tid,
+                role: known.get(&thread.tid).map_or_else(named, |role| (*role).clone()),
+                cpu_ns: thread.cpu_ns,
+                wait_ns: thread.wait_ns,
+            }
+        };
+        times.into_iter().chain(of_kernel).map(counted).collect()
+    }
+
+    /// What the monitor answers, and how long it took, ns.
+    fn ask(&mut self) -> (Answers, Option<u64>) {
+        let is_paused = self.monitor_paused.is_some_and(|until| Instant::now() < until);
+        let Some(monitor) = self.vm.monitor().filter(|_| self.asks_monitor() && !is_paused) else {
+            return (Answers::default(), None);
+        };
+        let began = Instant::now();
+        match counters(monitor, &self.questions) {
+            Ok(answers) => (answers, Some(began.elapsed().as_nanos() as u64)),
+            Err(_) => {
+                self.monitor_paused = Some(Instant::now() + MONITOR_PAUSE);
+                (Answers::default(), None)
+            }
+        }
+    }
+
+    /// The state of a libvirt domain whose vCPUs used no CPU time since the last sample: libvirt is asked, QEMU is not.
+    fn domain_state(&mut self, threads: &[ThreadCounters]) -> Option<RunState> {
+        let vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        let ns = vcpus.map(|thread| thread.cpu_ns).sum();
+        let stands_still = ns == std::mem::replace(&mut self.vcpu_ns, ns);
+        let state = self.vm.monitor().filter(|_| stands_still)?.domain_state()?.ok()?;
+        Some(if state == "running" { RunState::Running } else { RunState::Stopped(state) })
+    }
+
+    /// The monitor's disks, else those that are known from outside, each with the block device beneath.
+    fn disks(&self, of_monitor: Vec<DiskCounters>) -> Vec<DiskCounters> {
+        let of_facts = self.facts.disks.iter().map(|disk| {
+            let file = || disk.file.to_string_lossy().into_owned();
+            let name = if disk.id.is_empty() { file() } else { disk.id.clone() };
+            (name, disk.host_device)
+        });
+        let of_facts: Vec<(String, Option<u64>)> = of_facts.collect();
+        let named = |name: &str| of_facts.iter().find(|(known, _)| known == name).and_then(|(_, device)| *device);
+        let mut disks = of_monitor;
+        if disks.is_empty() {
+            disks = of_facts
+                .iter()
+                .map(|(name, _)| DiskCounters { name: name.clone(), ..DiskCounters::default() })
+                .collect();
+        }
+        // libvirt's domains have other names for their disks as long as their monitor is not asked.
+        let only = of_facts.first().filter(|_| of_facts.len() == 1 && disks.len() == 1).and_then(|(_, device)| *device);
+        for disk in &mut disks {
+            disk.device = named(&disk.name).or(only).and_then(block_device);
+        }
+        disks
+    }
+
+    /// What changes seldom, beside the facts.
+    fn read_seldom(&mut self) {
+        let pid = self.facts.pid;
+        let vcpus = self.facts.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+        let tids: Vec<i32> = vcpus.map(|thread| thread.tid).chain([pid]).collect();
+        self.cgroups = Cgroups::of(pid, &tids);
+        let own: BTreeSet<i32> = self.facts.threads.iter().map(|thread| thread.tid).collect();
+        let name = format!("vhost-{pid}");
+        self.vhost.clear();
+        if self.facts.nics.iter().any(|nic| nic.vhost) && !thread_names(pid).iter().any(|(_, own)| *own == name) {
+            let of_kernel = processes().filter(|stat| stat.comm == name && !own.contains(&stat.pid));
+            self.vhost = of_kernel.map(|stat| stat.pid).collect();
+        }
+        self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
+        self.questions.balloon = self.vm.has_balloon();
+        if self.level >= Level::Histograms {
+            self.questions.queues = self.vm.monitor().map(queues).unwrap_or_default();
+            self.transparent_huge = transparent_huge(pid);
+        }
+        self.refreshed = Instant::now();
+    }
+}
+
+/// The host's monotonic clock, ns.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}

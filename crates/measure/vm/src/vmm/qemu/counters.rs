@@ -1,0 +1,222 @@
+//! Counters that QEMU's monitor has of its VM: requests of disks, VM exits, the balloon, and whether the guest runs.
+
+use super::disks::name_of;
+use super::monitor::Monitor;
+use crate::MachineError;
+use serde_json::{Value, json};
+use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, RunState};
+
+/// The statistics of KVM that are read.
+const KVM_STATS: [&str; 5] = ["exits", "halt_exits", "halt_wait_ns", "halt_poll_success_ns", "halt_poll_fail_ns"];
+/// Kinds of requests, as the keys of `query-blockstats` begin.
+pub(super) const KINDS: [&str; 3] = ["rd", "wr", "flush"];
+/// More queues of a disk are not asked for.
+const MAX_QUEUES: u64 = 64;
+
+/// What a monitor is asked for besides the disks' counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Questions {
+    /// KVM runs the guest.
+    pub kvm: bool,
+    /// It has a balloon.
+    pub balloon: bool,
+    /// Virtio disks by the path of their object, with the number of their queues: asked for the requests in flight.
+    pub queues: Vec<(String, u64)>,
+}
+
+/// What a monitor answered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Answers {
+    pub state: Option<RunState>,
+    pub disks: Vec<DiskCounters>,
+    pub kvm: Option<KvmCounters>,
+    pub balloon: Option<u64>,
+}
+
+/// Asks for the counters in one conversation. What this QEMU does not have is absent.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where the monitor does not answer.
+pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answers, MachineError> {
+    let mut commands = vec![("query-status", json!({})), ("query-blockstats", json!({}))];
+    if questions.kvm {
+        let providers = json!([{ "provider": "kvm", "names": KVM_STATS }]);
+        commands.push(("query-stats", json!({ "target": "vcpu", "providers": providers })));
+    }
+    if questions.balloon {
+        commands.push(("query-balloon", json!({})));
+    }
+    let of_queue = |(path, queues): &(String, u64)| {
+        let path = path.clone();
+        (0..*queues).map(move |queue| ("x-query-virtio-queue-status", json!({ "path": path.clone(), "queue": queue })))
+    };
+    commands.extend(questions.queues.iter().flat_map(of_queue));
+    let all = monitor.execute_all(&commands)?;
+    let mut answers = Answers::default();
+    let mut in_flight = Vec::new();
+    for ((command, arguments), answer) in commands.iter().zip(all) {
+        // A disk that was unplugged, a balloon without its driver.
+        let Ok(answer) = answer else { continue };
+        match *command {
+            "query-status" => answers.state = run_state(&answer),
+            "query-blockstats" => answers.disks = disks(&answer),
+            "query-stats" => answers.kvm = kvm(&answer),
+            "query-balloon" => answers.balloon = answer["actual"].as_u64(),
+            _ => in_flight.extend(arguments["path"].as_str().map(disk_of).zip(answer["inuse"].as_u64())),
+        }
+    }
+    for disk in &mut answers.disks {
+        let of_disk = in_flight.iter().filter(|(name, _)| *name == disk.name).map(|(_, count)| *count);
+        disk.in_flight = of_disk.reduce(u64::saturating_add);
+    }
+    Ok(answers)
+}
+
+/// The virtio disks with the number of their queues, as far as QEMU tells (it does since 7.2).
+pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
+    let Ok(all) = monitor.execute("x-query-virtio") else { return Vec::new() };
+    let disks = all.as_array().into_iter().flatten().filter(|device| device["name"] == "virtio-blk");
+    let queues = |device: &Value| {
+        let path = device["path"].as_str()?;
+        let status = monitor.execute_with("x-query-virtio-status", &json!({ "path": path })).ok()?;
+        Some((path.to_owned(), status["num-vqs"].as_u64()?.min(MAX_QUEUES)))
+    };
+    disks.filter_map(queues).collect()
+}
+
+fn disk_of(path: &str) -> String {
+    name_of(&json!(path), &Value::Null, &Value::Null)
+}
+
+fn run_state(answer: &Value) -> Option<RunState> {
+    match answer["running"].as_bool()? {
+        true => Some(RunState::Running),
+        false => Some(RunState::Stopped(answer["status"].as_str().unwrap_or("stopped").to_owned())),
+    }
+}
+
+/// The disks of `query-blockstats`: those of devices, and others that were used.
+fn disks(answer: &Value) -> Vec<DiskCounters> {
+    let disk = |entry: &Value| {
+        let stats = entry.get("stats")?;
+        let of = |kind: &str, what: &str| stats[format!("{kind}_{what}")].as_u64().unwrap_or(0);
+        let requests = KINDS.map(|kind| RequestCounters {
+            count: of(kind, "operations"),
+            bytes: of(kind, "bytes"),
+            total_ns: of(kind, "total_time_ns"),
+        });
+        let has_device = entry["qdev"].as_str().is_some_and(|path| !path.is_empty());
+        let is_used = requests.iter().any(|requests| requests.count > 0);
+        let histograms: Option<Vec<LatencyHistogram>> = KINDS.map(|kind| histogram(stats, kind)).into_iter().collect();
+        (has_device || is_used).then(|| DiskCounters {
+            name: name_of(&entry["qdev"], &entry["device"], &entry["node-name"]),
+            qemu: Some(requests),
+            histograms,
+            ..DiskCounters::default()
+        })
+    };
+    answer.as_array().into_iter().flatten().filter_map(disk).collect()
+}
+
+/// A histogram of one kind of requests; `None` where it is not set, or is none.
+pub(super) fn histogram(stats: &Value, kind: &str) -> Option<LatencyHistogram> {
+    let histogram: LatencyHistogram =
+        serde_json::from_value(stats.get(format!("{kind}_latency_histogram"))?.clone()).ok()?;
+    let is_sound = histogram.bins.len() == histogram.boundaries.len() + 1 && histogram.boundaries.is_sorted();
+    is_sound.then_some(histogram)
+}
+
+/// KVM's counters, summed over vCPUs; `None` where there are none.
+fn kvm(answer: &Value) -> Option<KvmCounters> {
+    let stats = answer.as_array().into_iter().flatten().filter_map(|vcpu| vcpu["stats"].as_array()).flatten();
+    let mut sums = [None; KVM_STATS.len()];
+    for stat in stats {
+        let at = KVM_STATS.iter().position(|name| stat["name"] == *name);
+        if let Some((at, value)) = at.zip(stat["value"].as_u64()) {
+            sums[at] = Some(u64::saturating_add(sums[at].unwrap_or(0), value));
+        }
+    }
+    let [exits, halts, waited, polled, polled_in_vain] = sums;
+    Some(KvmCounters {
+        exits: exits?,
+        halt_exits: halts.unwrap_or(0),
+        halt_wait_ns: waited.unwrap_or(0),
+        halt_poll_ns: polled.unwrap_or(0).saturating_add(polled_in_vain.unwrap_or(0)),
+    })
+}
+
+/// What the answers of a monitor to `query-status`, `query-blockstats` and `query-stats` say, for fuzzing.
+pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize {
+    usize::from(run_state(status).is_some()) + disks(blockstats).len() + usize::from(kvm(stats).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As QEMU 7.2 has it, shortened.
+    fn blockstats() -> Value {
+        let histogram = json!({ "bins": [1, 2, 3], "boundaries": [1000, 2000] });
+        json!([
+            { "device": "dr0", "node-name": "#block157", "qdev": "/machine/peripheral/vd0/virtio-backend", "stats": {
+                "rd_operations": 4, "rd_bytes": 2048, "rd_total_time_ns": 147_415, "wr_operations": 1,
+                "rd_latency_histogram": histogram, "wr_latency_histogram": histogram, "flush_latency_histogram": histogram }},
+            { "device": "", "qdev": "", "node-name": "pflash", "stats": { "rd_operations": 0 }},
+            { "device": "ide0", "qdev": "/machine/unattached/device[5]", "stats": {}},
+        ])
+    }
+
+    #[test]
+    fn disks_have_the_names_of_their_devices() {
+        let disks = disks(&blockstats());
+        assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["vd0", "ide0"]);
+        let [reads, writes, flushes] = disks[0].qemu.unwrap();
+        assert_eq!((reads.count, reads.bytes, reads.total_ns, writes.count), (4, 2048, 147_415, 1));
+        assert_eq!(flushes, RequestCounters::default());
+        assert_eq!(disks[0].histograms.as_ref().unwrap()[2].bins, [1, 2, 3]);
+        assert_eq!(disks[1].histograms, None);
+        assert_eq!(disk_of("/machine/peripheral/vd0/virtio-backend"), "vd0");
+    }
+
+    #[test]
+    fn histograms_that_do_not_fit_together_are_none() {
+        let of = |bins: Value, boundaries: Value| {
+            histogram(&json!({ "rd_latency_histogram": { "bins": bins, "boundaries": boundaries } }), "rd")
+        };
+        assert!(of(json!([1, 2]), json!([5])).is_some());
+        assert_eq!(of(json!([1]), json!([5])), None);
+        assert_eq!(of(json!([1, 2, 3]), json!([5, 4])), None);
+        assert_eq!(of(json!([1, -2]), json!([5])), None);
+        assert_eq!(of(json!("x"), json!([5])), None);
+    }
+
+    #[test]
+    fn exits_are_summed_over_vcpus_and_absent_under_tcg() {
+        let vcpu = |exits: u64| {
+            json!({ "provider": "kvm", "stats": [{ "name": "exits", "value": exits },
+                { "name": "halt_wait_ns", "value": 5 }, { "name": "halt_poll_fail_ns", "value": 1 },
+                { "name": "halt_wait_hist", "value": [1, 2] }]})
+        };
+        let expected = KvmCounters { exits: 7, halt_exits: 0, halt_wait_ns: 10, halt_poll_ns: 2 };
+        assert_eq!(kvm(&json!([vcpu(3), vcpu(4)])), Some(expected));
+        assert_eq!((kvm(&json!([])), kvm(&json!("nonsense"))), (None, None));
+    }
+
+    #[test]
+    fn a_stopped_guest_says_why() {
+        let of = |running, status: &str| run_state(&json!({ "running": running, "status": status }));
+        assert_eq!(of(true, "running"), Some(RunState::Running));
+        assert_eq!(of(false, "io-error"), Some(RunState::Stopped("io-error".to_owned())));
+        assert_eq!(run_state(&json!([])), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_survived(text in r#"[\[\]{}":,a-z_0-9-]{0,80}"#) {
+            if let Ok(value) = serde_json::from_str(&text) {
+                read_answers(&value, &value, &value);
+            }
+        }
+    }
+}

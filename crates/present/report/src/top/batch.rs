@@ -1,0 +1,61 @@
+//! One interval as a report: a row for each VM, and below what each suffers from.
+
+use super::columns::TOP_COLUMNS;
+use super::sentence::{level_cost, sentence};
+use crate::engine::{Block, Column, Notice, NoticeKind, Report, Section, Table};
+use vmtax_model::number::{NONE, counted, percent};
+use vmtax_model::{TopSample, VmRates};
+
+/// The report. The answer is the finding that costs most.
+pub fn top(sample: &TopSample) -> Report<'static> {
+    let mut table = Table::of("VMs", &sample.vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
+    for column in TOP_COLUMNS {
+        table = table.column(Column::figures(column.name).spare(column.spare), |vm| (column.text)(vm));
+    }
+    let table = table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done();
+    let found = sample.vms.iter().filter(|vm| !vm.findings.is_empty());
+    let lines: Vec<Block<'static>> = found.map(|vm| Block::Text(line(vm))).collect();
+    let mut sections = Vec::new();
+    if !sample.vms.is_empty() {
+        sections.push(Section::new("", vec![Block::Table(table)]));
+    }
+    if !lines.is_empty() {
+        sections.push(Section::new("Findings", lines));
+    }
+    Report {
+        study: "top",
+        title: sample.time.clone(),
+        answer: answer(sample),
+        basis: vec![level_cost(sample)],
+        sections,
+        notices: notes(sample),
+        ..Report::default()
+    }
+}
+
+fn notes(sample: &TopSample) -> Vec<Notice> {
+    match sample.notes.is_empty() {
+        true => Vec::new(),
+        false => vec![Notice { kind: NoticeKind::Note, title: "Notes", items: sample.notes.clone() }],
+    }
+}
+
+fn answer(sample: &TopSample) -> String {
+    let worst = sample.vms.iter().filter_map(|vm| Some((vm, vm.findings.first()?)));
+    match worst.max_by(|a, b| a.1.gain.total_cmp(&b.1.gain)) {
+        Some((vm, advice)) => format!("{}: {}", vm.label(), advice.finding),
+        None if sample.vms.is_empty() => "No VM runs on this host, or none that this user can see.".to_owned(),
+        None => format!("{}, no known problem in this interval.", counted(sample.vms.len() as u64, "VM")),
+    }
+}
+
+fn line(vm: &VmRates) -> String {
+    let (text, next) = sentence(vm);
+    let next = next.map_or(String::new(), |next| format!(" Next: {next}"));
+    format!("{}: {text}{next}", vm.label())
+}
+
+/// The busiest thread with its role.
+fn busiest(vm: &VmRates) -> String {
+    vm.busiest().map_or(NONE.to_owned(), |thread| format!("{} {}", thread.role.label(), percent(thread.run)))
+}

@@ -1,0 +1,186 @@
+//! The columns of `vmtax top`, in esxtop's terms where it has one.
+
+use vmtax_model::VmRates;
+use vmtax_model::number::{NONE, bytes, nanoseconds, significant};
+
+/// A column: a figure of each VM.
+pub struct TopColumn {
+    /// Its head.
+    pub name: &'static str,
+    /// What it is, a noun phrase.
+    pub what: &'static str,
+    /// Where it comes from, what it leaves out, and what is much.
+    pub explanation: &'static str,
+    /// The step from which on it is left out where there is little room; 0: never.
+    pub spare: u8,
+    /// Its text; "–" where it is not known.
+    pub text: fn(&VmRates) -> String,
+    /// What rows are sorted by, the largest first; `None` comes last.
+    pub key: fn(&VmRates) -> Option<f64>,
+}
+
+/// Every column but the VM's name, which comes first, and the busiest thread, which comes last.
+pub const TOP_COLUMNS: &[TopColumn] = &[
+    TopColumn {
+        name: "vCPU",
+        what: "vCPUs of the guest",
+        explanation: "The vCPUs with which QEMU was started (-smp).",
+        spare: 0,
+        text: |vm| vm.vcpus.to_string(),
+        key: |vm| Some(vm.vcpus as f64),
+    },
+    TopColumn {
+        name: "%RUN",
+        what: "vCPU threads on a host CPU, mean of the vCPUs",
+        explanation: "esxtop sums the vCPUs up. Field 1 of /proc/PID/task/TID/schedstat. Under TCG it holds QEMU's translation of the guest's code.",
+        spare: 0,
+        text: |vm| percent(vm.run),
+        key: |vm| vm.run,
+    },
+    TopColumn {
+        name: "%RDY",
+        what: "vCPU threads runnable without a host CPU",
+        explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit; the rule here begins at 5 %. Kernels before 6.18 count throttling (%THR) in it.",
+        spare: 0,
+        text: |vm| percent(vm.ready),
+        key: |vm| vm.ready,
+    },
+    TopColumn {
+        name: "%THR",
+        what: "CPU quota used up (cpu.max)",
+        explanation: "Part of the vCPUs' time; esxtop: %MLMTD. throttled_usec of the control groups of the vCPU threads and of all groups above them. A group that several VMs share counts for each of them.",
+        spare: 0,
+        text: |vm| percent(vm.throttled),
+        key: |vm| vm.throttled,
+    },
+    TopColumn {
+        name: "EXIT/s",
+        what: "VM exits",
+        explanation: "All vCPUs, from KVM by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: --level 2, or `vmtax profile --vm`.",
+        spare: 4,
+        text: |vm| vm.exits.map_or_else(none, |exits| rate(exits.per_s)),
+        key: |vm| vm.exits.map(|exits| exits.per_s),
+    },
+    TopColumn {
+        name: "IOPS",
+        what: "reads, writes and flushes of all disks",
+        explanation: "As QEMU completes them (QMP query-blockstats). Not known without a monitor; for libvirt's domains from --level 1 on.",
+        spare: 0,
+        text: |vm| vm.io.map_or_else(none, |io| rate(io.per_s())),
+        key: |vm| vm.io.map(|io| io.per_s()),
+    },
+    TopColumn {
+        name: "QAVG",
+        what: "mean time of a request in QEMU and below",
+        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters (iostat in the guest) or `vmtax layers`. QAVG = KAVG + DAVG.",
+        spare: 0,
+        text: |vm| time(vm.io.and_then(|io| io.qavg_ns)),
+        key: |vm| vm.io.and_then(|io| io.qavg_ns),
+    },
+    TopColumn {
+        name: "KAVG",
+        what: "of QAVG: in QEMU and the host's kernel",
+        explanation: "QAVG - DAVG, of the disk with the largest. Shown only where the host's device completes as many requests as the guest's disk (within 20 %): else the means are of different requests, as with the host's page cache, or a device that others use.",
+        spare: 3,
+        text: |vm| time(largest(vm, |disk| disk.kavg_ns)),
+        key: |vm| largest(vm, |disk| disk.kavg_ns),
+    },
+    TopColumn {
+        name: "DAVG",
+        what: "mean time at the host's block device",
+        explanation: "The device beneath a disk, with all its users (/sys/block/DEVICE/stat, whose times are in ms); of several disks the largest. 20 ms is slow.",
+        spare: 3,
+        text: |vm| time(largest(vm, |disk| disk.device.as_ref()?.davg_ns)),
+        key: |vm| largest(vm, |disk| disk.device.as_ref()?.davg_ns),
+    },
+    TopColumn {
+        name: "p99",
+        what: "99 of 100 requests take no longer (level 1)",
+        explanation: "In QEMU and below: the end of the bin of QEMU's latency histogram, 25 % wide. --level 1 sets these histograms and removes them at the end.",
+        spare: 2,
+        text: |vm| time(vm.io.and_then(|io| io.p99_ns)),
+        key: |vm| vm.io.and_then(|io| io.p99_ns),
+    },
+    TopColumn {
+        name: "QD",
+        what: "requests in flight in virtio disks (level 1)",
+        explanation: "Taken by QEMU and not yet returned, at the interval's end (x-query-virtio-queue-status, QEMU 7.2 and newer, --level 1). esxtop: ACTV.",
+        spare: 2,
+        text: |vm| vm.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
+        key: |vm| vm.io.and_then(|io| io.in_flight).map(|count| count as f64),
+    },
+    TopColumn {
+        name: "PKT/s",
+        what: "packets through the tap devices",
+        explanation: "Both directions (/proc/PID/net/dev).",
+        spare: 5,
+        text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.packets_per_s()) },
+        key: |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s()),
+    },
+    TopColumn {
+        name: "DROP/s",
+        what: "packets that the tap devices dropped",
+        explanation: "Those to the guest for a full receive queue, mostly.",
+        spare: 1,
+        text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.drops_per_s()) },
+        key: |vm| (!vm.nics.is_empty()).then(|| vm.drops_per_s()),
+    },
+    TopColumn {
+        name: "RES",
+        what: "QEMU's memory in the host's RAM",
+        explanation: "VmRSS of /proc/PID/status.",
+        spare: 5,
+        text: |vm| size(vm.memory_use.resident),
+        key: |vm| Some(vm.memory_use.resident as f64),
+    },
+    TopColumn {
+        name: "SWAP",
+        what: "QEMU's memory that is swapped out",
+        explanation: "VmSwap of /proc/PID/status.",
+        spare: 1,
+        text: |vm| size(vm.memory_use.swapped),
+        key: |vm| Some(vm.memory_use.swapped as f64),
+    },
+    TopColumn {
+        name: "MFLT/s",
+        what: "major page faults of QEMU",
+        explanation: "The guest's memory is read from a disk. esxtop's %SWPWT is the wait for it.",
+        spare: 1,
+        text: |vm| rate(vm.memory_use.major_faults_per_s),
+        key: |vm| Some(vm.memory_use.major_faults_per_s),
+    },
+];
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
+/// A part as percent without its sign, which the column's head has.
+fn percent(part: Option<f64>) -> String {
+    part.map_or_else(none, |part| {
+        let percent = part * 100.0;
+        if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+    })
+}
+
+fn rate(per_s: f64) -> String {
+    match per_s {
+        rate if rate <= 0.0 => "0".to_owned(),
+        rate if rate < 9.95 => format!("{rate:.1}"),
+        rate if rate < 9999.5 => format!("{rate:.0}"),
+        rate => format!("{}k", significant(rate / 1000.0)),
+    }
+}
+
+fn time(ns: Option<f64>) -> String {
+    ns.map_or_else(none, nanoseconds)
+}
+
+fn size(n: u64) -> String {
+    if n == 0 { "0".to_owned() } else { bytes(n) }
+}
+
+/// The largest figure of any disk.
+fn largest(vm: &VmRates, of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>) -> Option<f64> {
+    vm.disks.iter().filter_map(of).max_by(f64::total_cmp)
+}

@@ -1,0 +1,13 @@
+//! What running VMs do, interval by interval: a table, CSV, OpenMetrics; and the columns that the live screen has, too.
+
+mod batch;
+mod columns;
+mod csv;
+mod openmetrics;
+mod sentence;
+
+pub use batch::top;
+pub use columns::{TOP_COLUMNS, TopColumn};
+pub use csv::{csv_head, csv_rows};
+pub use openmetrics::openmetrics;
+pub use sentence::{level_cost, sentence};

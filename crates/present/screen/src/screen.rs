@@ -1,0 +1,73 @@
+//! The terminal: draws when something is new, reads keys, and restores it at any end.
+
+use crate::keys::{Action, Request, action};
+use crate::page::draw;
+use crate::state::State;
+use ratatui::crossterm::event::{self, Event};
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Duration;
+use vmtax_model::TopSample;
+
+/// How soon a sample or a signal shows at the latest.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The screen.
+#[derive(Debug)]
+pub struct Screen {
+    state: State,
+}
+
+impl Screen {
+    /// One that waits for its first sample, which takes an interval.
+    pub fn new(interval: Duration) -> Screen {
+        Screen { state: State::new(interval) }
+    }
+
+    /// Shows samples until a person ends it, `interrupted` says so, or no more samples come. The terminal is as before
+    /// afterwards, also after a panic.
+    ///
+    /// # Errors
+    /// Where the terminal cannot be used.
+    pub fn run(
+        mut self,
+        samples: &Receiver<TopSample>,
+        requests: &Sender<Request>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        let mut terminal = ratatui::try_init()?;
+        let shown = (|| {
+            let mut is_new = true;
+            while !interrupted() {
+                if is_new {
+                    terminal.draw(|frame| draw(frame, &mut self.state))?;
+                }
+                is_new = match samples.try_recv() {
+                    Ok(sample) => {
+                        self.state.show(sample);
+                        true
+                    }
+                    Err(TryRecvError::Empty) => false,
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                };
+                if !event::poll(if is_new { Duration::ZERO } else { POLL_INTERVAL })? {
+                    continue;
+                }
+                is_new = true;
+                match event::read()? {
+                    Event::Key(key) => match action(key, &mut self.state) {
+                        Some(Action::Quit) => return Ok(()),
+                        // A sampler that has ended is noticed above.
+                        Some(Action::Ask(request)) => drop(requests.send(request)),
+                        None => {}
+                    },
+                    Event::Resize(..) => terminal.clear()?,
+                    _ => {}
+                }
+            }
+            Ok(())
+        })();
+        ratatui::try_restore()?;
+        shown
+    }
+}

@@ -1,0 +1,141 @@
+//! What is shown: the newest sample, the selected VM, the order.
+
+use std::time::Duration;
+use vmtax_model::{GuestExits, TopSample, VmRates};
+use vmtax_report::TOP_COLUMNS;
+
+/// Which page is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    /// A row for each VM.
+    List,
+    /// The threads, disks, NICs and exits of the selected one.
+    Detail,
+    /// What the columns and keys mean.
+    Help,
+}
+
+/// By what rows are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// What its findings cost, then %RUN.
+    Findings,
+    Name,
+    /// A column, by its place among all.
+    Column(usize),
+}
+
+/// The state of the screen.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub interval: Duration,
+    pub sample: Option<TopSample>,
+    pub view: View,
+    pub order: Order,
+    pub reversed: bool,
+    /// The selected VM; it stays selected where rows move.
+    pub selected: Option<i32>,
+    /// Lines of a page that are above the screen.
+    pub scroll: u16,
+    /// The VM whose exits are being traced.
+    pub tracing: Option<i32>,
+    /// What was traced last, of which VM.
+    pub exits: Option<(i32, GuestExits)>,
+}
+
+impl State {
+    pub fn new(interval: Duration) -> State {
+        State {
+            interval,
+            sample: None,
+            view: View::List,
+            order: Order::Findings,
+            reversed: false,
+            selected: None,
+            scroll: 0,
+            tracing: None,
+            exits: None,
+        }
+    }
+
+    /// Shows a newer sample.
+    pub fn show(&mut self, mut sample: TopSample) {
+        for vm in &mut sample.vms {
+            if let Some(exits) = vm.traced_exits.take() {
+                self.exits = Some((vm.pid, exits));
+            }
+        }
+        // The sample behind a request for a trace holds it, or says why it could not be made.
+        self.tracing = None;
+        self.sample = Some(sample);
+        if self.selected_vm().is_none() {
+            self.selected = self.rows().first().map(|vm| vm.pid);
+            if self.view == View::Detail {
+                self.view = View::List;
+            }
+        }
+    }
+
+    /// The VMs in the order that was chosen.
+    pub fn rows(&self) -> Vec<&VmRates> {
+        let mut rows: Vec<&VmRates> = self.sample.iter().flat_map(|sample| &sample.vms).collect();
+        let largest_first = |a: Option<f64>, b: Option<f64>| b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0));
+        let gain = |vm: &VmRates| vm.findings.first().map(|advice| advice.gain);
+        rows.sort_by(|a, b| {
+            let order = match self.order {
+                Order::Findings => largest_first(gain(a), gain(b)).then(largest_first(a.run, b.run)),
+                Order::Name => a.label().cmp(&b.label()),
+                Order::Column(at) => TOP_COLUMNS
+                    .get(at)
+                    .map_or(std::cmp::Ordering::Equal, |column| largest_first((column.key)(a), (column.key)(b))),
+            };
+            let order = if self.reversed { order.reverse() } else { order };
+            order.then(a.pid.cmp(&b.pid))
+        });
+        rows
+    }
+
+    pub fn selected_vm(&self) -> Option<&VmRates> {
+        let vms = self.sample.iter().flat_map(|sample| &sample.vms);
+        self.selected.and_then(|pid| vms.into_iter().find(|vm| vm.pid == pid))
+    }
+
+    /// Selects another row, so many further down.
+    pub fn move_by(&mut self, rows: i64) {
+        let pids: Vec<i32> = self.rows().iter().map(|vm| vm.pid).collect();
+        let at = pids.iter().position(|pid| Some(*pid) == self.selected).unwrap_or(0) as i64;
+        let to = (at.saturating_add(rows)).clamp(0, pids.len().saturating_sub(1) as i64);
+        self.selected = pids.get(to as usize).copied();
+    }
+
+    /// Sorts by the next column, or the one before.
+    pub fn sort_further(&mut self, columns: i64) {
+        let count = TOP_COLUMNS.len() as i64 + 2;
+        let at = match self.order {
+            Order::Findings => 0,
+            Order::Name => 1,
+            Order::Column(at) => at as i64 + 2,
+        };
+        self.order = match (at + columns).rem_euclid(count) {
+            0 => Order::Findings,
+            1 => Order::Name,
+            at => Order::Column(at as usize - 2),
+        };
+    }
+
+    /// Sorts by the column of this name.
+    pub fn sort_by(&mut self, name: &str) {
+        if let Some(at) = TOP_COLUMNS.iter().position(|column| column.name == name) {
+            self.order = Order::Column(at);
+        }
+    }
+
+    /// The order, for people.
+    pub fn order_name(&self) -> &'static str {
+        match self.order {
+            Order::Findings => "findings",
+            Order::Name => "name",
+            Order::Column(at) => TOP_COLUMNS.get(at).map_or("", |column| column.name),
+        }
+    }
+}

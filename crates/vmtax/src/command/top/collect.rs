@@ -1,0 +1,104 @@
+//! Samples of counters, one after another, made into rates.
+
+use super::exits::traced;
+use crate::fault::Fault;
+use jiff::{Timestamp, Unit};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use vmtax_model::{Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates};
+use vmtax_observe::counters::own_cpu;
+use vmtax_vm::{Fleet, Level, Vm};
+
+/// What gives an interval's rates.
+pub(super) struct Collector {
+    fleet: Fleet,
+    level: Level,
+    before: BTreeMap<i32, VmCounters>,
+    /// The facts and counters of the last sample.
+    last: Vec<(VmFacts, VmCounters)>,
+    sampled: Instant,
+    own_cpu: Duration,
+}
+
+impl Collector {
+    /// Takes the first sample.
+    pub fn start(fleet: Fleet, level: Level) -> Result<Collector, Fault> {
+        let mut collector = Collector {
+            fleet,
+            level,
+            before: BTreeMap::new(),
+            last: Vec::new(),
+            sampled: Instant::now(),
+            own_cpu: own_cpu(),
+        };
+        collector.sample()?;
+        Ok(collector)
+    }
+
+    /// Takes a further sample: what happened since the one before.
+    pub fn sample(&mut self) -> Result<TopSample, Fault> {
+        let (samples, notes) = self.fleet.sample()?;
+        let mut vms = Vec::new();
+        let mut after = BTreeMap::new();
+        self.last.clear();
+        for sample in samples {
+            let pid = sample.counters.pid;
+            let before = self.before.get(&pid);
+            vms.extend(before.and_then(|before| vmtax_analysis::rates(sample.facts, before, &sample.counters)));
+            after.insert(pid, sample.counters.clone());
+            self.last.push((sample.facts.clone(), sample.counters));
+        }
+        self.before = after;
+        let (own, elapsed) = (own_cpu(), self.sampled.elapsed());
+        let used = own.saturating_sub(self.own_cpu).as_secs_f64() / elapsed.as_secs_f64().max(f64::EPSILON);
+        (self.sampled, self.own_cpu) = (Instant::now(), own);
+        let now = Timestamp::now();
+        Ok(TopSample {
+            schema: REPORT_SCHEMA,
+            time: now.round(Unit::Millisecond).unwrap_or(now).to_string(),
+            level: self.level as u8,
+            own_cpu: used,
+            vms,
+            notes,
+        })
+    }
+
+    /// The facts and counters of the last sample.
+    pub fn counters(&self) -> Vec<(&VmFacts, &VmCounters)> {
+        self.last.iter().map(|(facts, counters)| (facts, counters)).collect()
+    }
+
+    /// Traces the exits of the VMs that KVM runs, of these or of all, for some time; of each what was found, or why not.
+    pub fn trace(
+        &self,
+        only: Option<i32>,
+        time: Duration,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<(i32, Result<GuestExits, String>)> {
+        let is_wanted = |facts: &VmFacts| {
+            only.is_none_or(|pid| pid == facts.pid) && (only.is_some() || facts.accelerator == Some(Accelerator::Kvm))
+        };
+        let vms = self.last.iter().filter(|(facts, _)| is_wanted(facts));
+        let vms: Vec<&Vm> = vms.filter_map(|(facts, _)| self.fleet.vm(facts.pid)).collect();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = vms.iter().map(|vm| (vm.pid(), scope.spawn(|| traced(vm, time, stop)))).collect();
+            let found = |(pid, thread): (i32, std::thread::ScopedJoinHandle<'_, _>)| Some((pid, thread.join().ok()?));
+            threads.into_iter().filter_map(found).collect()
+        })
+    }
+}
+
+/// Adds what was traced to the rates of its VMs; what could not be traced becomes a note.
+pub(super) fn add_exits(sample: &mut TopSample, traced: Vec<(i32, Result<GuestExits, String>)>) {
+    for (pid, exits) in traced {
+        let Some(vm) = sample.vms.iter_mut().find(|vm: &&mut VmRates| vm.pid == pid) else { continue };
+        match exits {
+            Ok(exits) => {
+                // The gain of these is a number of exits, not a share of the time: they come behind.
+                vm.findings.extend(exits.advice.iter().cloned());
+                vm.traced_exits = Some(exits);
+            }
+            Err(why) => sample.notes.push(format!("VM exits of {} were not traced: {why}", vm.label())),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! `vmtax top` beside QEMUs that others started, with planted causes.
+
+use crate::common::{Domain, Ends, Place, Signal, json, skipped, until, virsh};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::time::Duration;
+use vmtax_vm::Vm;
+
+/// A VM under TCG with one vCPU that executes `jmp $`, started by hand, with a name of its own.
+struct Busy {
+    name: String,
+    qemu: Ends,
+}
+
+impl Busy {
+    fn start(place: &Place, name: &str, more: &str) -> Busy {
+        // EB FE is a jump to itself; 55 AA makes a boot sector of it.
+        let mut sector = vec![0xeb, 0xfe];
+        sector.resize(510, 0);
+        sector.extend([0x55, 0xaa]);
+        let boot = place.put(&format!("{name}.img"), sector);
+        let name = format!("{name}-{}", std::process::id());
+        let words = format!(
+            "-nodefaults -display none -accel tcg -m 16 -name {name},debug-threads=on -drive file={},format=raw,if=ide {more}",
+            boot.display()
+        );
+        let busy = Busy { name, qemu: Ends::start("qemu-system-x86_64", &words) };
+        until("it runs", || vmtax_vm::running().contains(&busy.pid()).then_some(()));
+        busy
+    }
+
+    fn pid(&self) -> i32 {
+        self.qemu.0.id() as i32
+    }
+
+    /// What `vmtax top` says of it in one interval.
+    fn rates(&self, place: &Place, options: &str) -> Value {
+        let words = format!("top {} --json {options}", self.pid());
+        let sample = json(&place.vmtax(&words).succeeds().stdout);
+        assert_eq!((&sample["schema"], &sample["vms"].as_array().unwrap().len().into()), (&2.into(), &Value::from(1)));
+        sample["vms"][0].clone()
+    }
+}
+
+/// The rule that fires first.
+fn first_rule(vm: &Value) -> &str {
+    vm["findings"][0]["rule"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_cpu_hog_on_the_vcpus_cpu_is_run_queue_wait() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "hogged", "");
+    let cpu = fs::read_to_string("/proc/self/status").unwrap();
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let cpu = cpu.trim().split([',', '-']).next().unwrap().to_owned();
+    let pin = |pid: i32| Command::new("taskset").args(["-a", "-p", "-c", &cpu, &pid.to_string()]).output().unwrap();
+    assert!(pin(vm.pid()).status.success());
+    let script = place.script("hog", "while :; do :; done");
+    let _hogs = [0, 1].map(|_| Ends::start("taskset", &format!("-c {cpu} sh {}", script.display())));
+    let vm = until("run-queue wait is found", || {
+        let rates = vm.rates(&place, "--duration 1");
+        (first_rule(&rates) == "vm-run-queue-wait").then_some(rates)
+    });
+    assert!(vm["ready"].as_f64().unwrap() > vm["throttled"].as_f64().unwrap_or(0.0), "{vm:#}");
+    assert_eq!(vm["threads"][0]["role"]["vcpu"], 0, "{vm:#}");
+    assert!(vm["findings"][0]["remedies"][0]["line"].as_str().unwrap().contains("cpuset.cpus"));
+}
+
+/// A control group with a CPU quota; removed with the value.
+struct Quota(PathBuf);
+
+impl Quota {
+    /// A fifth of a CPU. `None` where this host has no CPU controller for us.
+    fn set() -> Option<Quota> {
+        let name = format!("top-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+        let (folder, file, value) = match first.exists() {
+            true => (Path::new("/sys/fs/cgroup/cpu").join(name), "cpu.cfs_quota_us", "20000"),
+            false => (Path::new("/sys/fs/cgroup").join(name), "cpu.max", "20000 100000"),
+        };
+        fs::create_dir(&folder).ok()?;
+        let quota = Quota(folder);
+        fs::write(quota.0.join(file), value).ok().map(|()| quota)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
+    let place = Place::new();
+    let Some(quota) = Quota::set() else { return skipped("there is no CPU controller to use") };
+    let vm = Busy::start(&place, "throttled", "");
+    fs::write(quota.0.join("cgroup.procs"), vm.pid().to_string()).unwrap();
+    let rates = until("throttling is found", || {
+        let rates = vm.rates(&place, "--duration 1");
+        (first_rule(&rates) == "vm-throttled").then_some(rates)
+    });
+    assert!(rates["cgroup"].as_str().unwrap().contains("top-test-"), "{rates:#}");
+    let line = rates["findings"][0]["remedies"][0]["line"].as_str().unwrap();
+    assert!(line.contains("top-test-") && line.contains("cpu.max"), "{line}");
+    drop(vm);
+    until("the group is empty", || fs::remove_dir(&quota.0).ok());
+}
+
+#[test]
+fn a_stopped_guest_is_named_in_every_output() {
+    let place = Place::new();
+    let socket = place.path("q.sock");
+    let vm = Busy::start(&place, "stopped", &format!("-S -qmp unix:{},server=on,wait=off", socket.display()));
+    until("the monitor answers", || Vm::attach(vm.pid()).monitor().map(|_| ()));
+    let rates = vm.rates(&place, "--samples 1 --interval 0.3");
+    assert_eq!((first_rule(&rates), &rates["state"]["stopped"]), ("vm-stopped", &"prelaunch".into()));
+    let metrics = place.path("vms.prom");
+    let words = format!("top {} --batch --samples 2 --interval 0.2 --openmetrics {}", vm.name, metrics.display());
+    let table = place.vmtax(&words).succeeds().shows("its state is \"prelaunch\"").stdout;
+    let words: Vec<&str> = table.split_whitespace().collect();
+    assert!(
+        words.join(" ").matches("\"cont\"} to its QMP socket").count() == 2 && table.contains("level 0"),
+        "{table}"
+    );
+    let text = fs::read_to_string(&metrics).unwrap();
+    assert!(text.contains(&format!("vmtax_vm_running{{pid=\"{}\",vm=\"{}\"}} 0\n", vm.pid(), vm.name)), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+    let csv = place.vmtax(&format!("top {} --csv --samples 1 --interval 0.2", vm.name)).succeeds().stdout;
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((lines.len(), lines[0].len()), (2, lines[1].len()), "{csv}");
+    assert!(csv.contains(&vm.name) && csv.trim_end().ends_with("vm-stopped"), "{csv}");
+}
+
+#[test]
+fn openmetrics_are_served_on_the_loopback_address() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "served", "-S");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut top = place.vmtax(&format!("top {} --interval 0.2 --openmetrics {port}", vm.pid())).start(60);
+    let ask = |path: &str| -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    };
+    let answer = top.until("counters are served", |_| ask("/metrics").filter(|answer| answer.contains("# EOF")));
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("application/openmetrics-text; version=1.0.0"));
+    assert!(answer.contains(&format!("vmtax_vm_vcpus{{pid=\"{}\"", vm.pid())), "{answer}");
+    assert!(ask("/other").unwrap().starts_with("HTTP/1.1 404 "));
+    // A silent client does not keep others out for long, and a signal ends it in good order.
+    let silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    top.until("others are answered", |_| ask("/metrics").filter(|answer| answer.contains("# EOF")));
+    drop(silent);
+    top.signal(Signal::TERM);
+    top.outcome().exits(0);
+}
+
+/// Whether the disk of a QEMU has a latency histogram, by its own word.
+fn boundaries(socket: &Path) -> Option<Value> {
+    let answers = qmp(socket, &[("query-blockstats", "{}")])?;
+    Some(answers[0][0]["stats"]["rd_latency_histogram"]["boundaries"].clone())
+}
+
+/// Asks a monitor; `None` while another client has it.
+fn qmp(socket: &Path, commands: &[(&str, &str)]) -> Option<Vec<Value>> {
+    use std::io::{BufRead, BufReader};
+    let stream = std::os::unix::net::UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    lines.next()?.ok()?;
+    let mut ask = |command: &str, arguments: &str| {
+        writeln!(&stream, r#"{{"execute":"{command}","arguments":{arguments}}}"#).ok()?;
+        let answers = lines.by_ref().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        answers.into_iter().find_map(|answer| answer.get("return").cloned())
+    };
+    ask("qmp_capabilities", "{}")?;
+    commands.iter().map(|(command, arguments)| ask(command, arguments)).collect()
+}
+
+#[test]
+fn histograms_are_removed_at_the_end_after_a_kill_and_never_those_of_others() {
+    let place = Place::new();
+    let socket = place.path("q.sock");
+    let disk = place.put("disk.img", vec![0; 1 << 20]);
+    let more = format!(
+        "-qmp unix:{},server=on,wait=off -drive if=none,id=d,file={},format=raw -device virtio-blk-pci,drive=d,id=vd0",
+        socket.display(),
+        disk.display()
+    );
+    let vm = Busy::start(&place, "histograms", &more);
+    let runtime = place.path("run");
+    fs::create_dir(&runtime).unwrap();
+    let unset = || until("the monitor answers", || boundaries_of(&socket, "vd0")).is_null();
+    let top = |words: &str| {
+        let all = format!("top {} --level 1 --json --interval 0.3 {words}", vm.pid());
+        place.vmtax(&all).env("XDG_RUNTIME_DIR", &runtime)
+    };
+    until("it answers", || boundaries(&socket));
+    assert!(unset());
+    let sample = json(&top("--samples 1").succeeds().stdout);
+    let disks = sample["vms"][0]["disks"].as_array().unwrap();
+    let disk = disks.iter().find(|disk| disk["name"] == "vd0").unwrap();
+    assert!(disk["io"]["reads_per_s"].is_number() && disk["io"]["in_flight"] == 0, "{disk:#}");
+    assert!(unset(), "removed at the end");
+
+    for (signal, status) in [(Signal::TERM, Some(0)), (Signal::KILL, None)] {
+        let mut running = top("").start(60);
+        running.until("histograms are set", |_| boundaries_of(&socket, "vd0").filter(Value::is_array));
+        running.signal(signal);
+        assert_eq!(running.outcome().status, status);
+        assert_eq!(unset(), signal == Signal::TERM);
+    }
+    let other = "top --samples 1 --interval 0.1 --json".to_owned();
+    place.vmtax(&other).env("XDG_RUNTIME_DIR", &runtime).succeeds();
+    assert!(unset(), "removed by the next start");
+
+    // Somebody else's: used as it is, and there afterwards.
+    let path = "/machine/peripheral/vd0/virtio-backend";
+    let set = format!(r#"{{"id":"{path}","boundaries":[1000,2000]}}"#);
+    until("it is set", || qmp(&socket, &[("block-latency-histogram-set", &set)]));
+    top("--samples 1").succeeds();
+    assert_eq!(until("the monitor answers", || boundaries_of(&socket, "vd0")), serde_json::json!([1000, 2000]));
+}
+
+/// The boundaries of one disk's histogram of reads; null where it has none.
+fn boundaries_of(socket: &Path, id: &str) -> Option<Value> {
+    let answers = qmp(socket, &[("query-blockstats", "{}")])?;
+    let disk =
+        answers[0].as_array()?.iter().find(|disk| disk["qdev"].as_str().is_some_and(|path| path.contains(id)))?;
+    Some(disk["stats"]["rd_latency_histogram"]["boundaries"].clone())
+}
+
+/// A tap device with an address on the host; removed with the value.
+struct Tap(String);
+
+impl Tap {
+    fn make() -> Option<Tap> {
+        let name = format!("vtop{}", std::process::id() % 100_000);
+        ip(&format!("tuntap add dev {name} mode tap"))?;
+        let tap = Tap(name.clone());
+        ip(&format!("link set {name} txqueuelen 10 up"))?;
+        ip(&format!("addr add 10.213.77.1/24 dev {name}"))?;
+        ip(&format!("neigh add 10.213.77.2 lladdr 52:54:00:12:34:56 dev {name} nud permanent")).map(|()| tap)
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        ip(&format!("link delete {}", self.0));
+    }
+}
+
+fn ip(words: &str) -> Option<()> {
+    let output = Command::new("ip").args(words.split(' ')).output().ok()?;
+    output.status.success().then_some(())
+}
+
+#[test]
+#[ignore = "needs root"]
+fn packets_of_a_tap_are_counted_and_drops_are_found() {
+    let place = Place::new();
+    let Some(tap) = Tap::make() else { return skipped("no tap device can be made") };
+    // No driver in the guest takes packets, so the queue of ten runs over.
+    let net =
+        format!("-netdev tap,id=n,ifname={},script=no,downscript=no -device virtio-net-pci,netdev=n,romfile=", tap.0);
+    let vm = Busy::start(&place, "tap", &net);
+    until("it has its tap", || (vm.rates(&place, "--duration 0.2")["nics"][0]["tap"] == tap.0.as_str()).then_some(()));
+    let socket = UdpSocket::bind("10.213.77.1:0").unwrap();
+    // It sends until the other end of the channel is dropped.
+    let (sending, ended) = channel::<()>();
+    std::thread::spawn(move || {
+        while ended.try_recv() == Err(TryRecvError::Empty) {
+            let _ = socket.send_to(&[0; 100], "10.213.77.2:9");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let rates = until("drops are found", || {
+        let rates = vm.rates(&place, "--duration 1");
+        rates["findings"].to_string().contains("vm-drops").then_some(rates)
+    });
+    drop(sending);
+    let nic = &rates["nics"][0];
+    assert!(nic["rx_dropped_per_s"].as_f64().unwrap() > 1.0 && nic["tx_dropped_per_s"] == 0.0, "{nic:#}");
+}
+
+#[test]
+fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
+    let place = Place::new();
+    let (first, second) = (Busy::start(&place, "ends", "-S"), Busy::start(&place, "stays", "-S"));
+    let words = format!("top {} {} --json --interval 0.3", first.pid(), second.pid());
+    let mut running = place.vmtax(&words).start(60);
+    running.settled();
+    let ended = first.name.clone();
+    drop(first);
+    running.settled();
+    running.settled();
+    drop(second);
+    let outcome = running.outcome().exits(2).says("vmtax vms").shows(&format!("{ended} (PID"));
+    let lines: Vec<Value> = outcome.stdout.lines().map(json).collect();
+    assert!(lines.iter().any(|line| line["notes"][0].as_str().is_some_and(|note| note.ends_with("has ended"))));
+
+    place.vmtax("top no-such-vm --batch").fails(&["vmtax vms"]);
+    place.vmtax("top --explain %NOPE").fails(&["there is no column", "%RDY"]);
+    place.vmtax("top --explain rdy").succeeds().shows("Run-queue wait");
+    place.vmtax("top --interval 0").fails(&["0.1 to 86400"]);
+    place.vmtax("top --openmetrics 99999").fails(&["1 to 65535"]);
+    place.vmtax("top --level 3").fails(&["0..=2"]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_paused_domain_of_libvirt_is_found_without_a_taint_and_its_disks_at_level_1() {
+    let place = Place::new();
+    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
+    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
+    let Some(domain) = Domain::start(&place, &disk) else { return };
+    virsh(&["suspend", &domain.name]).unwrap();
+    let sample = |options: &str| {
+        let words = format!("top {} --json --interval 0.5 {options}", domain.name);
+        let text = place.vmtax(&words).succeeds().stdout;
+        json(text.lines().last().unwrap())["vms"][0].clone()
+    };
+    let paused = sample("--samples 2");
+    assert_eq!((first_rule(&paused), &paused["state"]["stopped"]), ("vm-stopped", &"paused".into()), "{paused:#}");
+    assert!(paused["io"].is_null() && paused["manager"] == "libvirt", "{paused:#}");
+    let info = || virsh(&["dominfo", &domain.name]).unwrap();
+    assert!(!info().contains("tainted"), "{}", info());
+    virsh(&["resume", &domain.name]).unwrap();
+    let running = sample("--samples 1 --level 1");
+    assert_eq!(running["state"], "running", "{running:#}");
+    assert!(running["io"]["in_flight"].is_number(), "{running:#}");
+    assert!(info().contains("tainted"), "level 1 says that it taints, and it does: {}", info());
+    let stats = virsh(&["qemu-monitor-command", &domain.name, "{\"execute\":\"query-blockstats\"}"]).unwrap();
+    assert!(stats.contains("rd_operations") && !stats.contains("rd_latency_histogram"), "{stats}");
+}
