@@ -2,6 +2,7 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
+use super::recorded::RecordedWindow;
 use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
@@ -36,18 +37,21 @@ pub(crate) struct HostWindow {
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
     pub passed: Passed<Passing>,
+    pub recorded: RecordedWindow,
     extents: Extents,
 }
 
 impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
-        HostWindow { extents: Extents::new(&facts.host_disk), threads, ..HostWindow::default() }
+        let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
+        HostWindow { extents: Extents::new(&facts.host_disk), threads, recorded, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
-        let &Event { at, cpu, tid, interrupt, what } = event;
-        if !interrupt {
+        let &Event { at, cpu, tid, interrupt, what, .. } = event;
+        self.recorded.take(event, if let HostEvent::Sched(what) = what { Some(what) } else { None });
+        if !interrupt && what != HostEvent::Other {
             self.tasks.at_work(tid, at, cpu);
         }
         match what {
@@ -90,6 +94,7 @@ impl HostWindow {
                     self.passed.push(checkpoint, at, Passing { tid, mark });
                 }
             }
+            HostEvent::Other => {}
         }
     }
 
@@ -113,7 +118,7 @@ impl HostWindow {
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
             + self.woken.values().map(EventWindow::len).sum::<usize>();
-        calls + self.tasks.remembers() + self.passed.len()
+        calls + self.tasks.remembers() + self.passed.len() + self.recorded.len()
     }
 
     /// Forgets what was over before `at`.
@@ -124,5 +129,6 @@ impl HostWindow {
         self.woken.values_mut().for_each(|woken| woken.forget(at));
         self.tasks.forget(at);
         self.passed.forget(at);
+        self.recorded.forget(at);
     }
 }

@@ -162,12 +162,14 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
         let figure = Figure { caption, table: Some(table), ..Figure::new(Variants { findings, sentences }) };
         all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
     }
+    let corrected = words::corrected(main).map(|text| format!("Corrected for tracing: {text}."));
     let rests = [
-        format!("Tracing overhead: {}.", words::observer(main)),
-        format!("Clock error: {}.", words::clock(main)),
-        format!("Requests: {}.", words::matched(main, runs)),
+        Some(format!("Tracing overhead: {}.", words::observer(main))),
+        corrected,
+        Some(format!("Clock error: {}.", words::clock(main))),
+        Some(format!("Requests: {}.", words::matched(main, runs))),
     ];
-    all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
+    all.push(Section::new("", rests.into_iter().flatten().map(Block::Text).collect()));
     all
 }
 
