@@ -26,10 +26,7 @@ pub struct RecordedEvents {
 impl RecordedEvents {
     /// Both together.
     pub fn and(self, other: RecordedEvents) -> RecordedEvents {
-        RecordedEvents {
-            count: self.count.saturating_add(other.count),
-            ticks: self.ticks.saturating_add(other.ticks),
-        }
+        RecordedEvents { count: self.count.saturating_add(other.count), ticks: self.ticks.saturating_add(other.ticks) }
     }
 
     /// No longer than this.

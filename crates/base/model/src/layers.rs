@@ -1,6 +1,8 @@
 //! The findings of `layers`: where the time of a request goes.
 
-use crate::{Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, Role, State, Summary, Warning};
+use crate::{
+    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, Role, State, Summary, Warning,
+};
 use serde::{Deserialize, Serialize};
 
 /// One row: an interval of a request's path, in one state.

@@ -4,8 +4,8 @@ use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use vmtax_model::{
-    EventCost,
-    BatchEdge, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec,
+    BatchEdge, EventCost, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult,
+    WorkloadSpec,
 };
 
 /// From the controller to the agent.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use vmtax_model::{Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
-use vmtax_observe::{ProbeSet, Tracer, event_costs, guest_disk, mount_tracefs};
+use vmtax_observe::{COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, mount_tracefs};
 use vmtax_wire::{Observed, Reply};
 
 /// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
@@ -90,7 +90,10 @@ impl GuestTrace {
         let Some(tracer) = self.tracer.take() else { return Ok(()) };
         tracer.save(ship).map_err(|e| e.to_string())?;
         drop(tracer);
-        self.observed.costs = event_costs(Side::Guest);
+        match event_costs(Side::Guest) {
+            Ok(costs) => self.observed.costs = costs,
+            Err(error) => self.observed.missing.push(Missing::for_error(COST_OF_EVENTS, &error)),
+        }
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::function_probes::{arguments, moved};
 use crate::probe_set::ALL_CALLS;
 use crate::uprobe_offset::Code;
 use crate::{Event, ProbeError, ProbeSet, Tracer, Uprobe};
-use rustix::process::{getpgrp, getppid};
+use rustix::process::{getppid, getuid};
 use rustix::thread::{CpuSet, gettid, sched_getcpu, sched_setaffinity, set_name};
 use std::ffi::CStr;
 use std::fs::File;
@@ -17,6 +17,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{EventCost, EventKind, Side};
 
+/// What is missing where they cannot be measured.
+pub const COST_OF_EVENTS: &str = "what recording an event costs";
 const REPETITIONS: u32 = 3;
 /// Of a repetition, without the events and with them.
 const ITERATIONS: usize = 80;
@@ -31,12 +33,19 @@ const MAX_FUNCTION: usize = 256;
 const PROGRAM: &str = "/proc/self/exe";
 const NAME: &CStr = c"vmtax-calibrate";
 
-/// Measures what events of one side cost in this kernel, in about 0.2 s: an entry for each kind and repetition; empty where
-/// it cannot be traced.
-pub fn event_costs(side: Side) -> Vec<EventCost> {
+/// Measures what events of one side cost in this kernel, in some tenths of a second: an entry for each kind and repetition.
+///
+/// # Errors
+/// As [`Tracer::start`], and where there are too many threads or descriptors.
+pub fn event_costs(side: Side) -> Result<Vec<EventCost>, ProbeError> {
     // In a thread of its own, which binds itself to a CPU and takes a name.
     let calibration = std::thread::Builder::new().spawn(move || Calibration::start(side)?.repetitions());
-    calibration.ok().and_then(|thread| thread.join().ok()).and_then(Result::ok).unwrap_or_default()
+    let ended = calibration.map_err(failed)?.join();
+    ended.unwrap_or_else(|_| Err(failed(io::Error::other("its thread ended early"))))
+}
+
+fn failed(source: io::Error) -> ProbeError {
+    ProbeError::System { what: "calibrating trace events".into(), source }
 }
 
 /// The set of events, and what passes them.
@@ -51,19 +60,15 @@ type Times = [f64; 2];
 
 impl Calibration {
     fn start(side: Side) -> Result<Calibration, ProbeError> {
-        let starting = |source: io::Error| ProbeError::System { what: "calibrating trace events".into(), source };
         let mut cpu = CpuSet::new();
         cpu.set(sched_getcpu());
-        sched_setaffinity(None, &cpu).map_err(|e| starting(e.into()))?;
-        set_name(NAME).map_err(|e| starting(e.into()))?;
+        sched_setaffinity(None, &cpu).map_err(|e| failed(e.into()))?;
+        set_name(NAME).map_err(|e| failed(e.into()))?;
         // It inherits the CPU: a wake-up is a switch.
-        let partner = Partner::start().map_err(starting)?;
+        let partner = Partner::start().map_err(failed)?;
         let event = |system, names| Event { system, names, filter: None };
-        let mut events = vec![
-            event("sched", &["sched_switch"]),
-            event("sched", &["sched_waking"]),
-            event("task", &["task_rename"]),
-        ];
+        let mut events =
+            vec![event("sched", &["sched_switch"]), event("sched", &["sched_waking"]), event("task", &["task_rename"])];
         let set = match side {
             Side::Host => ProbeSet {
                 threads: vec![gettid().as_raw_nonzero().get(), partner.tid()],
@@ -74,7 +79,7 @@ impl Calibration {
             },
             Side::Guest => {
                 events.extend(ALL_CALLS.map(|names| event("raw_syscalls", names)));
-                ProbeSet { free: events, notify: &["__x64_sys_getpgrp"], alone: true, ..ProbeSet::default() }
+                ProbeSet { free: events, notify: &["__x64_sys_getuid"], alone: true, ..ProbeSet::default() }
             }
         };
         Ok(Calibration { set, partner, element: [0; 8] })
@@ -119,7 +124,7 @@ impl Calibration {
             EventKind::Schedule => self.partner.round_trip(),
             EventKind::Tracepoint => _ = set_name(NAME),
             EventKind::Uprobe => _ = black_box(probed(black_box(1), black_box(&self.element))),
-            EventKind::Kprobe => _ = black_box(getpgrp()),
+            EventKind::Kprobe => _ = black_box(getuid()),
         }
     }
 }

@@ -1,20 +1,15 @@
 //! A thread that answers: to wake it and to be woken by it takes two wake-ups and two switches.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::gettid;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 
-/// A question that asks it to end.
-const END: u64 = 2;
-
-/// Runs on the CPU of the thread that started it, if that one is bound to one. Dropped, it ends.
+/// Runs on the CPU of the thread that started it, if that one is bound to one. It ends when this is dropped.
 pub(crate) struct Partner {
-    thread: Option<JoinHandle<()>>,
-    ends: Arc<[OwnedFd; 2]>,
+    question: OwnedFd,
+    answer: OwnedFd,
     tid: i32,
 }
 
@@ -22,17 +17,15 @@ impl Partner {
     /// # Errors
     /// When there are too many descriptors or threads.
     pub fn start() -> io::Result<Partner> {
-        let end = || eventfd(0, EventfdFlags::CLOEXEC);
-        let ends = Arc::new([end()?, end()?]);
+        let (questions, question) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (answer, answers) = pipe_with(PipeFlags::CLOEXEC)?;
         let (send, receive) = channel();
-        let theirs = Arc::clone(&ends);
-        let thread = std::thread::Builder::new().spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             let _ = send.send(gettid().as_raw_nonzero().get());
-            let [question, answer] = &*theirs;
-            while take(question).is_ok_and(|number| number < END) && put(answer, 1).is_ok() {}
+            while take(&questions) && put(&answers) {}
         })?;
         let tid = receive.recv().map_err(io::Error::other)?;
-        Ok(Partner { thread: Some(thread), ends, tid })
+        Ok(Partner { question, answer, tid })
     }
 
     /// Its number.
@@ -42,28 +35,15 @@ impl Partner {
 
     /// Wakes it, and sleeps until it answers.
     pub fn round_trip(&self) {
-        let [question, answer] = &*self.ends;
-        if put(question, 1).is_ok() {
-            let _ = take(answer);
-        }
+        let _ = put(&self.question) && take(&self.answer);
     }
 }
 
-impl Drop for Partner {
-    fn drop(&mut self) {
-        let [question, _] = &*self.ends;
-        if put(question, END).is_ok() {
-            let _ = self.thread.take().map(JoinHandle::join);
-        }
-    }
+fn put(end: &OwnedFd) -> bool {
+    rustix::io::write(end, &[1]).is_ok()
 }
 
-fn put(end: &OwnedFd, number: u64) -> io::Result<usize> {
-    Ok(rustix::io::write(end, &number.to_ne_bytes())?)
-}
-
-fn take(end: &OwnedFd) -> io::Result<u64> {
-    let mut number = [0; 8];
-    rustix::io::read(end, &mut number)?;
-    Ok(u64::from_ne_bytes(number))
+/// Whether there is a byte, once there is one or the other end is closed.
+fn take(end: &OwnedFd) -> bool {
+    rustix::io::read(end, &mut [0]).is_ok_and(|read| read > 0)
 }

@@ -38,7 +38,7 @@ mod uprobe_offset_tests;
 
 pub use calls::CallCounter;
 pub use error::ProbeError;
-pub use event_cost::event_costs;
+pub use event_cost::{COST_OF_EVENTS, event_costs};
 pub use exits::ExitTracer;
 pub use function_probes::uprobes;
 pub use guest_code::guest_code;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
-use vmtax_model::{EventKind, HostDisk, Side};
 use vmtax_model::testing::skipped;
+use vmtax_model::{EventKind, HostDisk, Side};
 use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces};
 
 const ROOT: &str = "/sys/kernel/tracing";
@@ -363,7 +363,7 @@ impl Drop for Made {
 #[ignore = "needs root"]
 fn what_an_event_costs_is_measured_and_nothing_is_left() {
     let Some(_turn) = turn() else { return };
-    let costs = event_costs(Side::Host);
+    let costs = event_costs(Side::Host).unwrap();
     for kind in [EventKind::Call, EventKind::Schedule, EventKind::Tracepoint, EventKind::Uprobe] {
         assert!(costs.iter().filter(|cost| cost.kind == kind).count() > 2, "{kind:?}: {costs:?}");
     }

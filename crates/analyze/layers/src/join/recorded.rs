@@ -61,9 +61,8 @@ impl RecordedWindow {
     pub fn on_path(&self, tid: Option<i32>, cpu: u32, from: u64, to: u64) -> RecordedEvents {
         let mine = |at: u64, event: &Recorded| {
             let edge = if matches!(event.kind, EventKind::Uprobe | EventKind::Kprobe) { to } else { from };
-            let by = tid.is_some_and(|tid| {
-                event.about == Some(tid) || (event.tid == tid && (tid != IDLE || event.cpu == cpu))
-            });
+            let by = tid
+                .is_some_and(|tid| event.about == Some(tid) || (event.tid == tid && (tid != IDLE || event.cpu == cpu)));
             // A thread that sleeps goes on after an interrupt, which says nothing of it.
             if at == edge { by || tid.is_none() || event.interrupt } else { by && from < at && at < to }
         };

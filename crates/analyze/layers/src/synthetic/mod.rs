@@ -8,7 +8,9 @@ use crate::join::joiner::Join;
 use crate::join::match_params::View;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts};
+use vmtax_model::{
+    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts,
+};
 use vmtax_trace::{Leaves, Sched};
 
 pub const MAIN: i32 = 100;
@@ -120,7 +122,9 @@ pub fn on_host(what: &HostEvent) -> EventKind {
     match what {
         HostEvent::Sched(_) => EventKind::Schedule,
         HostEvent::Enter { .. } | HostEvent::Exit | HostEvent::Woke => EventKind::Call,
-        HostEvent::Passes(Checkpoint::KvmNotify, _) | HostEvent::OnDevice(..) | HostEvent::Other => EventKind::Tracepoint,
+        HostEvent::Passes(Checkpoint::KvmNotify, _) | HostEvent::OnDevice(..) | HostEvent::Other => {
+            EventKind::Tracepoint
+        }
         HostEvent::Passes(..) => EventKind::Uprobe,
     }
 }
@@ -177,7 +181,14 @@ impl World {
     fn on(&mut self, at: u64, tid: i32) {
         // The task that leaves is current.
         let what = HostEvent::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
-        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid: OTHER, interrupt: false, kind: on_host(&what), what });
+        self.host.push(Event {
+            at,
+            cpu: u32::from(tid == VCPU),
+            tid: OTHER,
+            interrupt: false,
+            kind: on_host(&what),
+            what,
+        });
     }
 
     fn wakes(&mut self, at: u64, by: i32, tid: i32) {

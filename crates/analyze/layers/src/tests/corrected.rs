@@ -124,9 +124,10 @@ fn the_sum_of_the_corrected_rows_is_the_corrected_total() {
     sums.add(0, &trial(&traced(&EVENTS), &[]));
     let whole = sums.corrected.whole(800.0 + CALL as f64, &BTreeMap::new()).unwrap();
     let requests = sums.total.count();
-    let rows = sums.rows.iter().map(|(key, times)| {
-        times.summary_of(requests).mean_ns - sums.corrected.row(*key).map_or(0.0, |(_, ns)| ns)
-    });
+    let rows = sums
+        .rows
+        .iter()
+        .map(|(key, times)| times.summary_of(requests).mean_ns - sums.corrected.row(*key).map_or(0.0, |(_, ns)| ns));
     assert!((rows.sum::<f64>() + whole.unexplained_ns - whole.total.mean_ns).abs() < 1e-6);
     let truth = alone(&[untraced(); 9]);
     let untraced = truth.operations[0].end - truth.operations[0].begin;

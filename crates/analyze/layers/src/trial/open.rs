@@ -14,7 +14,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, EventCost, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
+use vmtax_model::{
+    ClockFinding, EventCost, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files,
+};
 
 /// Bytes of an operation where the workload does not say.
 const BLOCK: u64 = 4096;

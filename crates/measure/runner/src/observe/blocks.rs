@@ -49,7 +49,18 @@ impl BlockObserver {
         }
         let log = what.events.clone().map(|path| EventLog::begin(&vm, path)).transpose()?;
         let disk = what.disk.clone();
-        Ok(BlockObserver { vm, store, disk, host_disk, tracer, is_kvm: what.machine.is_kvm(), follows_requests: !what.probes.checkpoints().is_empty(), log, pings, missing })
+        Ok(BlockObserver {
+            vm,
+            store,
+            disk,
+            host_disk,
+            tracer,
+            is_kvm: what.machine.is_kvm(),
+            follows_requests: !what.probes.checkpoints().is_empty(),
+            log,
+            pings,
+            missing,
+        })
     }
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
@@ -67,7 +78,18 @@ impl Observer for BlockObserver {
 
     /// Stores the traces and the facts that decode them in the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
-        let BlockObserver { vm, mut store, disk, mut host_disk, tracer, is_kvm, follows_requests, log, mut pings, mut missing } = *self;
+        let BlockObserver {
+            vm,
+            mut store,
+            disk,
+            mut host_disk,
+            tracer,
+            is_kvm,
+            follows_requests,
+            log,
+            mut pings,
+            mut missing,
+        } = *self;
         let kvm_traced = is_kvm && tracer.is_some();
         if let Some(tracer) = &tracer {
             tracer.off().map_err(failed("ending to trace"))?;
@@ -89,7 +111,10 @@ impl Observer for BlockObserver {
             tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
             drop(tracer);
             if follows_requests {
-                host_costs = vmtax_observe::event_costs(Side::Host);
+                match vmtax_observe::event_costs(Side::Host) {
+                    Ok(costs) => host_costs = costs,
+                    Err(error) => missing.push(Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error)),
+                }
             }
         }
         let pings = answered(pings, &mut missing);
