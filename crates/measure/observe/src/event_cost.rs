@@ -21,7 +21,7 @@ use vmtax_model::{EventCost, EventKind, Side};
 pub const COST_OF_EVENTS: &str = "what recording an event costs";
 const REPETITIONS: u32 = 3;
 /// Of a repetition, without the events and with them.
-const ITERATIONS: usize = 80;
+const ITERATIONS: usize = 40;
 /// About as long as a thread of QEMU waits for the disk.
 const SLEEP: Duration = Duration::from_micros(50);
 const BUFFER_KIB: u32 = 256;
