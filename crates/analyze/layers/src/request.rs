@@ -14,6 +14,27 @@ pub enum Who {
     Thread(u16),
 }
 
+/// Recorded events that lie in a part of a request's path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordedEvents {
+    /// How many.
+    pub count: u16,
+    /// What they cost, as calibrated, host ticks; no longer than the part.
+    pub ticks: u32,
+}
+
+impl RecordedEvents {
+    /// Both together.
+    pub fn and(self, other: RecordedEvents) -> RecordedEvents {
+        RecordedEvents { count: self.count.saturating_add(other.count), ticks: self.ticks.saturating_add(other.ticks) }
+    }
+
+    /// No longer than this.
+    pub(crate) fn within(self, ticks: u64) -> RecordedEvents {
+        RecordedEvents { ticks: self.ticks.min(u32::try_from(ticks).unwrap_or(u32::MAX)), ..self }
+    }
+}
+
 /// A part of an interval in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
@@ -25,6 +46,8 @@ pub struct Segment {
     pub who: Who,
     /// How long, host ticks.
     pub ticks: u64,
+    /// The events that lie in it; none where their cost is not known.
+    pub recorded: RecordedEvents,
 }
 
 /// One operation of the workload, or one request of a command's, followed through the layers.
@@ -39,6 +62,8 @@ pub struct JoinedRequest {
     /// The path without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
     /// that lead to [`Checkpoint::End`] are what the workload did for other requests when this one had come back.
     pub segments: Box<[Segment]>,
+    /// The events before and behind the segments.
+    pub recorded_outside: RecordedEvents,
 }
 
 impl JoinedRequest {
@@ -49,6 +74,7 @@ impl JoinedRequest {
             key,
             kind,
             segments: Box::default(),
+            recorded_outside: RecordedEvents::default(),
         }
     }
 

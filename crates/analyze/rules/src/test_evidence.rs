@@ -32,6 +32,8 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         percent: 0.0,
         count: 1,
         below_bound: false,
+        events: None,
+        corrected_ns: None,
     };
     let clock = ClockFinding { bound_ns: 0.0, source: String::new(), drift_ns: 0.0, violations: 0 };
     LayerColumn {
@@ -47,6 +49,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         observer: None,
         rows: rows.iter().map(row).collect(),
         unexplained_ns: 0.0,
+        corrected: None,
         nested: Vec::new(),
         lifecycle: Vec::new(),
         calls: Vec::new(),

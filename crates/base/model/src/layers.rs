@@ -1,6 +1,8 @@
 //! The findings of `layers`: where the time of a request goes.
 
-use crate::{Advice, Checkpoint, Comparison, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
+use crate::{
+    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, Role, State, Summary, Warning,
+};
 use serde::{Deserialize, Serialize};
 
 /// One row: an interval of a request's path, in one state.
@@ -20,8 +22,45 @@ pub struct Row {
     pub percent: f64,
     /// Number of requests that have it.
     pub count: u64,
+    /// Recorded events that lie in it on a request's path, mean; `None` where their cost was not calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<f64>,
+    /// Its mean less what these events cost, ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected_ns: Option<f64>,
     /// Whether its mean is below the clock error, so that its length is not significant.
     pub below_bound: bool,
+}
+
+/// What an event of a kind costs the thread that passes it, over the trials' calibrations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CalibratedCost {
+    /// "guest" or "host".
+    pub side: String,
+    pub kind: EventKind,
+    /// Number of repetitions.
+    pub repetitions: u32,
+    /// The first of its kind since the thread slept: median and 95 % CI, ns.
+    pub first_ns: Estimate,
+    /// Another after it, ns.
+    pub again_ns: Estimate,
+}
+
+/// The traced requests less the calibrated cost of the events on their paths.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Corrected {
+    /// Latency of the matched operations.
+    pub total: Summary,
+    /// What of its mean no row accounts for, ns.
+    pub unexplained_ns: f64,
+    /// Median of the rounds' medians, with its 95 % CI, ns.
+    pub median: Estimate,
+    /// Corrected over untraced, from the rounds' medians.
+    pub ratio: Option<Estimate>,
+    /// Recorded events on the path of a request, mean.
+    pub events: f64,
+    /// By side and kind.
+    pub costs: Vec<CalibratedCost>,
 }
 
 /// A layer from entry to exit, as published tables of virtio-blk latency nest them.
@@ -175,6 +214,9 @@ pub struct LayerColumn {
     pub rows: Vec<Row>,
     /// Traced mean that no row accounts for, ns.
     pub unexplained_ns: f64,
+    /// `None` where it was not calibrated what recording costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<Corrected>,
     pub nested: Vec<Nested>,
     pub lifecycle: Vec<Step>,
     /// System calls of QEMU's threads.

@@ -8,6 +8,7 @@ mod check;
 mod checkpoint;
 mod command_layers;
 mod compare;
+mod event_cost;
 mod exec;
 mod execution;
 mod exits;
@@ -55,6 +56,7 @@ pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Scope, Side, Source, State};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
+pub use event_cost::{EventCost, EventCosts, EventKind};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
 pub use exits::{
@@ -69,8 +71,8 @@ pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure,
 pub use host_problem::HostProblem;
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
-    CallRow, ClockFinding, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested, Row, Span, Step, TailRow,
-    ThreadCalls, Waterfall, main_column,
+    CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested,
+    Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};

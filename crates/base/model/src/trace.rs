@@ -1,5 +1,6 @@
 //! The metadata needed to read a trial's traces: `trace.json`, beside the raw pages.
 
+use crate::EventCost;
 use crate::checkpoint::{CheckpointInfo, DISK};
 use serde::{Deserialize, Serialize};
 
@@ -255,6 +256,12 @@ pub struct TraceFacts {
     pub guest_disk: Option<GuestDisk>,
     /// The ports or addresses by which the guest kicks the disk's virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
+    /// What an event costs on the host, by repetitions right after the trial; empty where that was not measured.
+    #[serde(default)]
+    pub host_costs: Vec<EventCost>,
+    /// The same in the guest.
+    #[serde(default)]
+    pub guest_costs: Vec<EventCost>,
     /// What could not be observed on either side.
     pub missing: Vec<Missing>,
 }

@@ -4,7 +4,8 @@ use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use vmtax_model::{
-    BatchEdge, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec,
+    BatchEdge, EventCost, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult,
+    WorkloadSpec,
 };
 
 /// From the controller to the agent.
@@ -175,16 +176,23 @@ pub enum Reply {
 }
 
 /// What reading the traces takes that only the guest agent knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The measured disk, where the machine is a guest.
     pub disk: Option<GuestDisk>,
     /// What could not be observed there.
     pub missing: Vec<Missing>,
+    /// What an event costs there, by repetitions after the workload.
+    #[serde(default)]
+    pub costs: Vec<EventCost>,
 }
 
 impl Observed {
     fn check(&self) -> Result<(), String> {
+        few("repetitions of a calibration", self.costs.len())?;
+        if self.costs.iter().flat_map(|cost| [cost.first_ns, cost.again_ns]).any(|ns| !ns.is_finite()) {
+            return Err("the cost of an event that is not a number".to_owned());
+        }
         few("interrupts", self.disk.iter().map(|d| d.interrupts.len()).sum())?;
         check_missing(&self.missing)
     }

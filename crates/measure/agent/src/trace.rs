@@ -7,8 +7,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
-use vmtax_model::{Missing, Places, Probes, TrialResult, WorkloadSpec, files};
-use vmtax_observe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
+use vmtax_model::{Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
+use vmtax_observe::{COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, mount_tracefs};
 use vmtax_wire::{Observed, Reply};
 
 /// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
@@ -72,7 +72,7 @@ impl GuestTrace {
         let disk = Some(guest_disk(disk).map_err(|e| e.to_string())?);
         let mut missing = Vec::new();
         let tracer = probes.and_then(|set| tracer(&set, &mut missing));
-        Ok(GuestTrace { observed: Observed { disk, missing }, tracer })
+        Ok(GuestTrace { observed: Observed { disk, missing, costs: Vec::new() }, tracer })
     }
 
     /// From now on events are kept.
@@ -85,9 +85,16 @@ impl GuestTrace {
         self.tracer.as_ref().map_or(Ok(()), |tracer| tracer.off().map_err(|e| e.to_string()))
     }
 
-    /// Hands over what was kept, and ends.
+    /// Hands over what was kept, ends, and measures what its events cost.
     pub fn save(&mut self, ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>) -> Result<(), String> {
-        self.tracer.take().map_or(Ok(()), |tracer| tracer.save(ship).map_err(|e| e.to_string()))
+        let Some(tracer) = self.tracer.take() else { return Ok(()) };
+        tracer.save(ship).map_err(|e| e.to_string())?;
+        drop(tracer);
+        match event_costs(Side::Guest) {
+            Ok(costs) => self.observed.costs = costs,
+            Err(error) => self.observed.missing.push(Missing::for_error(COST_OF_EVENTS, &error)),
+        }
+        Ok(())
     }
 }
 

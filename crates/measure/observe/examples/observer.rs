@@ -18,8 +18,8 @@ mod guest;
 use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use vmtax_model::testing::KvmGuest;
-use vmtax_model::{Accelerator, Role};
-use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
+use vmtax_model::{Accelerator, EventCost, EventKind, Role, Side};
+use vmtax_observe::{ProbeSet, Tracer, event_costs, host_disk, uprobes};
 use vmtax_vm::{PROBE_POINTS, Vm};
 
 fn main() {
@@ -50,6 +50,15 @@ fn main() {
         let over: Vec<f64> = own.iter().zip(&times["none"]).map(|(a, b)| a - b).collect();
         let ([_, time, _], [low, middle, high]) = (quartiles(own.clone()), quartiles(over));
         println!("{group:36} {time:7.1}   {middle:+6.1}   (quartiles {low:+6.1} .. {high:+6.1})");
+    }
+    println!("events on the host, calibrated: median ns of the first since a thread slept, and of the next");
+    let costs: Vec<EventCost> = (0..7).flat_map(|_| event_costs(Side::Host).unwrap()).collect();
+    for kind in EventKind::ALL {
+        let of = |ns: fn(&EventCost) -> f64| costs.iter().filter(|c| c.kind == kind).map(ns).collect::<Vec<f64>>();
+        if costs.iter().any(|cost| cost.kind == kind) {
+            let [first, again] = [quartiles(of(|c| c.first_ns)), quartiles(of(|c| c.again_ns))];
+            println!("{:36} {first:7.0?}   {again:7.0?}", kind.label());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says which,
 //!   a [`Tracer`] traces and leaves nothing behind; [`remove_stale_traces`] removes what a killed one left. A guest's first process calls
-//!   [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
+//!   [`mount_tracefs`] before. What an event costs, [`event_costs`] measures; what observing costs, `examples/observer.rs`.
 //! - Stacks: [`OnCpuSampler`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
 //! - Counters of a process, its control group, taps and block devices: [`counters`].
 //! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
@@ -12,6 +12,8 @@ mod calls;
 mod clock;
 pub mod counters;
 mod error;
+mod event_cost;
+mod event_cost_partner;
 mod exits;
 mod fiemap;
 mod function_probes;
@@ -38,6 +40,7 @@ mod uprobe_offset_tests;
 
 pub use calls::CallCounter;
 pub use error::ProbeError;
+pub use event_cost::{COST_OF_EVENTS, event_costs};
 pub use exits::ExitTracer;
 pub use function_probes::uprobes;
 pub use guest_code::guest_code;

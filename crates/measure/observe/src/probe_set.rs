@@ -116,6 +116,13 @@ impl ProbeSet {
                 fix: "record to a plain file system on one disk".into(),
             });
         }
+        if kvm {
+            // An event of KVM costs a third of a uprobe's trap.
+            let of_kvm = |source: &Source| matches!(source, Source::Tracepoint { system: "kvm", .. });
+            let shown = checkpoints.iter().filter(|info| info.sources.iter().any(of_kvm));
+            let shown: Vec<&Source> = shown.flat_map(|info| info.sources).collect();
+            set.uprobes.retain(|probe| !shown.contains(&&Source::Qemu(probe.event)));
+        }
         for source in sources(checkpoints, Side::Host, &[]) {
             match *source {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
@@ -273,6 +280,10 @@ mod tests {
         assert!(!all().any(|event| ["kvm_entry", "kvm_exit", "kvm_apic_accept_irq"].contains(&event.names[0])));
         assert_eq!(set.free.iter().filter(|e| e.filter.as_deref() == Some("dev == 5")).count(), 2);
         assert_eq!(set.threads, [7, 8]);
+        // KVM itself shows the interrupt.
+        let probes = |set: &ProbeSet| set.uprobes.iter().map(|probe| probe.event).collect::<Vec<_>>();
+        assert_eq!(probes(&set), ["pop", "submit", "push", "notify"]);
+        assert!(probes(&host(false, Some(5))).contains(&"inject"));
     }
 
     #[test]

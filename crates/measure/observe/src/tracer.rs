@@ -84,6 +84,11 @@ impl Tracer {
         self.instances.iter().try_for_each(|(_, instance)| instance.switch_to(false))
     }
 
+    /// Whether it records an event of this name.
+    pub(crate) fn records(&self, name: &str) -> bool {
+        self.events.iter().any(|(_, event)| event == name)
+    }
+
     /// What could not be observed.
     pub fn missing(&self) -> &[Missing] {
         &self.missing

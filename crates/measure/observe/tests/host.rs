@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::testing::skipped;
-use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, remove_stale_traces};
+use vmtax_model::{EventKind, Side};
+use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces};
 
 const ROOT: &str = "/sys/kernel/tracing";
 
@@ -357,4 +358,18 @@ impl Drop for Made {
             let _ = append(probe);
         }
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_an_event_costs_is_measured_and_nothing_is_left() {
+    let Some(_turn) = turn() else { return };
+    let costs = event_costs(Side::Host).unwrap();
+    for kind in [EventKind::Call, EventKind::Schedule, EventKind::Tracepoint, EventKind::Uprobe] {
+        assert!(costs.iter().filter(|cost| cost.kind == kind).count() > 2, "{kind:?}: {costs:?}");
+    }
+    assert!(costs.iter().all(|cost| cost.first_ns.is_finite() && cost.again_ns.is_finite()));
+    // Kprobes are the guest's.
+    assert!(!costs.iter().any(|cost| cost.kind == EventKind::Kprobe));
+    assert_eq!(of_this_process(), [] as [&str; 0]);
 }

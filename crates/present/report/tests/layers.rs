@@ -6,7 +6,9 @@ mod common;
 
 use common::assert_balanced;
 use common::layers::{layers_recording, plain, varied};
-use vmtax_model::{LayerFindings, Machine, Missing, State};
+use vmtax_model::{
+    CalibratedCost, Corrected, Estimate, EventKind, Interval, LayerFindings, Machine, Missing, State, Summary,
+};
 use vmtax_report::{Style, json, layers};
 
 fn style(width: usize) -> Style {
@@ -283,4 +285,54 @@ fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
     f.columns.clear();
     assert!(terminal(&f, 80).contains("No request was joined"));
     assert!(layers::report(&layers_recording(6), &f).html().contains("No request was joined"));
+}
+
+/// Findings whose events' cost is known: a tenth of each row; over the untraced control it is `ratio`.
+fn corrected(ratio: Option<Estimate>) -> LayerFindings {
+    let mut findings = plain(6);
+    let column = &mut findings.columns[0];
+    for row in &mut column.rows {
+        (row.events, row.corrected_ns) = (Some(1.5), Some(row.time.mean_ns * 0.9));
+    }
+    let estimate = |median: f64| Estimate { median, interval: None };
+    column.corrected = Some(Corrected {
+        total: Summary { mean_ns: column.traced.mean_ns * 0.9, p50_ns: 201_000.0, ..column.traced },
+        unexplained_ns: column.unexplained_ns * 0.9,
+        median: estimate(201_000.0),
+        ratio,
+        events: 31.0,
+        costs: vec![CalibratedCost {
+            side: "host".to_owned(),
+            kind: EventKind::Uprobe,
+            repetitions: 36,
+            first_ns: estimate(1_850.0),
+            again_ns: estimate(640.0),
+        }],
+    });
+    findings
+}
+
+#[test]
+fn a_corrected_table_closes_and_says_whether_it_agrees() {
+    let ratio = |low, high| Some(Estimate { median: 1.01, interval: Some(Interval { low, high, coverage: 0.97 }) });
+    let findings = corrected(ratio(0.97, 1.03));
+    for width in [80, 100, 130] {
+        let text = terminal(&findings, width);
+        assert!(text.contains("corrected") && text.lines().all(|line| columns(line) <= width), "{text}");
+        let figures = |name| figures(&text, name);
+        let (traced, whole) = (figures("total, traced"), figures("total, corrected"));
+        assert!((traced[2] - traced[1] * 0.9).abs() < 0.11 && whole == [201.0, traced[2]], "{traced:?} {whole:?}");
+    }
+    let said = |ratio| {
+        let text = terminal(&corrected(ratio), 200);
+        text.lines().find(|line| line.contains("Corrected for tracing")).unwrap().to_owned()
+    };
+    assert!(said(ratio(0.97, 1.03)).contains("+1.0 % against the control (95 % CI −3.0 to +3.0 %): they agree"));
+    assert!(said(ratio(1.005, 1.03)).contains("do not agree, tracing costs more"));
+    assert!(said(ratio(0.9, 0.99)).contains("do not agree, tracing costs less"));
+    assert!(said(Some(Estimate { median: 1.01, interval: None })).contains("inconclusive, too few rounds"));
+    let details = layers::report(&layers_recording(6), &findings).terminal(style(100), true);
+    assert!(details.contains("What recording an event costs") && details.contains("640.0"), "{details}");
+    assert!(json(&layers_recording(6), &findings).unwrap().contains("\"corrected_ns\""));
+    assert!(!terminal(&plain(6), 130).contains("orrected"), "no calibration, no column");
 }

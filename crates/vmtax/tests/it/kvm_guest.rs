@@ -2,6 +2,7 @@
 //! the kernel; without it these tests are listed as skipped.
 
 use crate::common::{Place, Start, files_below, json, trials};
+use crate::layers::is_corrected;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
@@ -105,6 +106,7 @@ fn requests_pass_ioeventfd_qemu_and_irqfd() {
     let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
     assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
     assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
+    is_corrected(column, &["guest", "host"]);
     // The guest's kernel has no kprobes: KVM's events of the doorbell show the kick.
     assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
 }

@@ -27,17 +27,45 @@ fn closes(column: &Value, operations: u64) {
     assert_eq!(column["clock"]["violations"], 0);
 }
 
+/// The cost of the events was calibrated on these sides and comes off the rows, whose sum is the corrected total.
+pub fn is_corrected(column: &Value, sides: &[&str]) {
+    let corrected = &column["corrected"];
+    let costs = corrected["costs"].as_array().unwrap_or_else(|| panic!("not calibrated: {column:#}"));
+    for side in ["guest", "host"] {
+        let of_side: Vec<&Value> = costs.iter().filter(|cost| cost["side"] == side).collect();
+        assert_eq!(!of_side.is_empty(), sides.contains(&side), "{side}: {costs:?}");
+        let measured =
+            |kind: &str| of_side.iter().any(|cost| cost["kind"] == kind && number(&cost["repetitions"]) > 2.0);
+        assert!(
+            of_side.is_empty() || ["call", "schedule", "tracepoint"].into_iter().all(measured),
+            "{side}: {of_side:?}"
+        );
+    }
+    let rows = column["rows"].as_array().unwrap();
+    for row in rows {
+        let (mean, less) = (number(&row["time"]["mean_ns"]), number(&row["corrected_ns"]));
+        assert!((0.0..=mean + 0.01).contains(&(less + 0.005)), "{row}");
+    }
+    let sum: f64 = rows.iter().map(|row| number(&row["corrected_ns"])).sum();
+    let (total, unexplained) = (number(&corrected["total"]["mean_ns"]), number(&corrected["unexplained_ns"]));
+    assert!((sum + unexplained - total).abs() < 0.001 * total, "{sum} + {unexplained} of {total}");
+    assert!(total <= number(&column["traced"]["mean_ns"]));
+    // A request passes a dozen checkpoints on the host alone.
+    assert!(number(&corrected["events"]) > 10.0, "{}", corrected["events"]);
+}
+
 #[test]
 fn requests_are_followed_beside_their_control_the_bare_host_and_the_floor() {
     kernel();
     let place = Place::new();
     let run = place.vmtax("layers count=200 --rounds 1 --machine tcg,micro-tcg --json --dir").arg(place.runs());
-    let report = json(&run.succeeds().stdout);
+    let report = json(&run.start(180).outcome().exits(0).stdout);
     for machine in ["tcg", "micro-tcg"] {
         let column = column(&report, machine);
         assert!(number(&column["control"]["p50_ns"]) > 0.0, "{machine} has no control");
         if is_root() {
             closes(column, 400);
+            is_corrected(column, if machine == "tcg" { &["guest", "host"] } else { &["host"] });
         }
     }
     assert!(number(&report["findings"]["host"]["p50_ns"]) > 0.0);
@@ -50,6 +78,7 @@ fn requests_are_followed_beside_their_control_the_bare_host_and_the_floor() {
     }
     let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
     assert!(text.contains("unexplained") && text.contains("Layers side by side"), "{text}");
+    assert!(!is_root() || text.contains("total, corrected"), "{text}");
     let (perfetto, parquet) = (place.path("trace.pftrace"), place.path("requests.parquet"));
     place
         .vmtax("export")

@@ -5,7 +5,7 @@ use crate::error::LayersError;
 use crate::events::event::{Event, HostEvent, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
-use vmtax_model::{DISK, Moment};
+use vmtax_model::{DISK, EventKind, Moment};
 use vmtax_trace::{Entry, Formats, QemuEvents, TraceError};
 
 /// Resolution of its timestamps, ns.
@@ -33,7 +33,14 @@ pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Ve
         let Entry::Event(event) = entry else { continue };
         let what = what(qemu.formats(), &event);
         let at = ticks(event.ticks, first, last);
-        events.extend(what.map(|what| Event { at, cpu: 0, tid: event.pid, interrupt: false, what }));
+        events.extend(what.map(|what| Event {
+            at,
+            cpu: 0,
+            tid: event.pid,
+            interrupt: false,
+            kind: EventKind::Tracepoint,
+            what,
+        }));
     }
     // Threads write as they come; their stamps may be a line apart.
     events.sort_by_key(|e| e.at);

@@ -27,9 +27,9 @@ pub(crate) fn clock(
     let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
     let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
     match guest {
-        Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
-            Some((at, GuestEvent::Issue { offset, .. })) => issues.add(offset, at),
-            Some((at, GuestEvent::Complete { offset })) => completes.add(offset, at),
+        Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
+            Event { at, what: GuestEvent::Issue { offset, .. }, .. } => issues.add(offset, at),
+            Event { at, what: GuestEvent::Complete { offset }, .. } => completes.add(offset, at),
             _ => {}
         })?,
         None => {
@@ -45,7 +45,7 @@ pub(crate) fn clock(
         _ => {}
     };
     if let Some(trace) = host {
-        each(trace, |r, e| r.host(e, facts).iter().for_each(&mut of_host))?;
+        each(trace, |r, e| of_host(&r.host(e, facts)))?;
     }
     log.iter().for_each(of_host);
     issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));

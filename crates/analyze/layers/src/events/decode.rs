@@ -6,7 +6,7 @@ use crate::disk::decode::{on_device, request};
 use crate::disk::header::kind_of_header;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use vmtax_model::{Checkpoint, CheckpointInfo, PROBE_GROUP, Side, TraceFacts};
+use vmtax_model::{Checkpoint, CheckpointInfo, EventKind, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
@@ -67,9 +67,20 @@ impl Readers {
     }
 
     /// A record of the guest's trace.
-    pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<GuestEvent>> {
+    pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Event<GuestEvent> {
+        let what = self.kernel.decode(event);
+        let kind = self.kind(event, what.as_ref(), EventKind::Kprobe);
+        at(event, kind, self.guest_event(event, what, facts).unwrap_or(GuestEvent::Other))
+    }
+
+    fn guest_event(
+        &self,
+        event: &vmtax_trace::Event<'_>,
+        what: Option<KernelEvent<'_>>,
+        facts: &TraceFacts,
+    ) -> Option<GuestEvent> {
         let disk = facts.guest_disk.as_ref();
-        let what = match self.kernel.decode(event) {
+        Some(match what {
             None if self.probes.contains_key(&event.id) => GuestEvent::Passes(self.checkpoint(event)?),
             Some(KernelEvent::Sched(sched)) => GuestEvent::Sched(sched),
             Some(KernelEvent::SysEnter { .. }) => GuestEvent::Enter,
@@ -82,13 +93,23 @@ impl Readers {
             Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),
             Some(other) => request(other, disk?)?,
             None => return None,
-        };
-        Some(at(event, what))
+        })
     }
 
     /// A record of the host's trace.
-    pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<HostEvent>> {
-        let what = match self.kernel.decode(event) {
+    pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Event<HostEvent> {
+        let what = self.kernel.decode(event);
+        let kind = self.kind(event, what.as_ref(), EventKind::Uprobe);
+        at(event, kind, self.host_event(event, what, facts).unwrap_or(HostEvent::Other))
+    }
+
+    fn host_event(
+        &self,
+        event: &vmtax_trace::Event<'_>,
+        what: Option<KernelEvent<'_>>,
+        facts: &TraceFacts,
+    ) -> Option<HostEvent> {
+        Some(match what {
             None => HostEvent::Passes(self.checkpoint(event)?, self.probe(event)?),
             Some(KernelEvent::Sched(sched)) => HostEvent::Sched(sched),
             Some(KernelEvent::SysEnter { nr, args }) => HostEvent::Enter { nr: u32::try_from(nr).ok()?, args },
@@ -107,8 +128,17 @@ impl Readers {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
             Some(other) => HostEvent::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?),
-        };
-        Some(at(event, what))
+        })
+    }
+
+    /// How the kernel recorded it; `probe`: how those of ours are made on this side.
+    fn kind(&self, event: &vmtax_trace::Event<'_>, what: Option<&KernelEvent<'_>>, probe: EventKind) -> EventKind {
+        match what {
+            _ if self.probes.contains_key(&event.id) => probe,
+            Some(KernelEvent::Sched(_)) => EventKind::Schedule,
+            Some(KernelEvent::SysEnter { .. } | KernelEvent::SysExit { .. }) => EventKind::Call,
+            _ => EventKind::Tracepoint,
+        }
     }
 
     /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
@@ -140,6 +170,6 @@ impl Readers {
     }
 }
 
-fn at<W>(event: &vmtax_trace::Event<'_>, what: W) -> Event<W> {
-    Event { at: event.ticks, cpu: event.cpu, tid: event.pid, interrupt: event.in_interrupt(), what }
+fn at<W>(event: &vmtax_trace::Event<'_>, kind: EventKind, what: W) -> Event<W> {
+    Event { at: event.ticks, cpu: event.cpu, tid: event.pid, interrupt: event.in_interrupt(), kind, what }
 }

@@ -1,6 +1,6 @@
 //! Trace records as the join uses them, independent of file formats and kernel versions.
 
-use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_model::{Checkpoint, EventKind, RequestKind};
 use vmtax_trace::{Moment, Sched};
 
 /// Both the kernel's block events and QEMU give places on a disk in sectors of this, whatever the disk's own are.
@@ -17,6 +17,8 @@ pub(crate) struct Event<W> {
     pub tid: i32,
     /// In an interrupt, so that the current task has nothing to do with it.
     pub interrupt: bool,
+    /// How the kernel recorded it.
+    pub kind: EventKind,
     /// What.
     pub what: W,
 }
@@ -49,6 +51,8 @@ pub(crate) enum GuestEvent {
     },
     /// A request, or several, pass a checkpoint.
     Passes(Checkpoint),
+    /// Something that no request needs, but that took time to record.
+    Other,
 }
 
 /// What the host's kernel traced. System calls and probes are those of QEMU's threads.
@@ -66,6 +70,8 @@ pub(crate) enum HostEvent {
     Passes(Checkpoint, Mark),
     /// The same in the host's block layer: bytes of the host's device.
     OnDevice(Checkpoint, Mark),
+    /// Something that no request needs, but that took time to record.
+    Other,
 }
 
 /// What an event says of the request that it is about, as far as it does.

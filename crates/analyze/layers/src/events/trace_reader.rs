@@ -118,10 +118,10 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
 
 const RECORD_AGAIN: &str = "record the trial again; `vmtax doctor` checks the clock";
 
-/// The next event that the join uses, in host ticks.
+/// The next event, in host ticks.
 pub(crate) fn next<M: Fn(u64) -> u64, W>(
     side: &mut Option<TraceReader<'_, M>>,
-    read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Option<Event<W>>,
+    read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Event<W>,
 ) -> Result<Option<Event<W>>, LayersError> {
     let Some(side) = side else { return Ok(None) };
     loop {
@@ -137,8 +137,6 @@ pub(crate) fn next<M: Fn(u64) -> u64, W>(
             }
         };
         let at = side.event(ticks, input);
-        if let Some(found) = found {
-            return Ok(Some(Event { at, ..found }));
-        }
+        return Ok(Some(Event { at, ..found }));
     }
 }

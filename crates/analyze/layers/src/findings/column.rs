@@ -33,6 +33,7 @@ pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> Laye
         control_median: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
+        corrected: sums.corrected.whole(unexplained_ns, &control),
         unexplained_ns,
         nested: sums.nested.table(),
         lifecycle: lifecycle(sums),
@@ -49,6 +50,7 @@ fn rows(sums: &ColumnSums, bound_ns: f64) -> Vec<Row> {
     let whole = sums.total.summary().mean_ns;
     let rows = sums.rows.iter().map(|(key, times)| {
         let time = times.summary_of(requests);
+        let recorded = sums.corrected.row(*key);
         Row {
             from: key.from,
             to: key.to,
@@ -59,6 +61,8 @@ fn rows(sums: &ColumnSums, bound_ns: f64) -> Vec<Row> {
             mean: estimate(row_means(sums, *key)),
             percent: if whole > 0.0 { 100.0 * time.mean_ns / whole } else { 0.0 },
             count: times.count(),
+            events: recorded.map(|(events, _)| events),
+            corrected_ns: recorded.map(|(_, ns)| time.mean_ns - ns),
             below_bound: key.crosses() && times.summary().mean_ns < bound_ns,
         }
     });

@@ -1,5 +1,6 @@
 //! The requests of one column, over its trials: each trial is added and forgotten.
 
+use super::corrected_sums::CorrectedSums;
 use super::distribution::Distribution;
 use super::heat::Heat;
 use super::nested::NestedTally;
@@ -43,6 +44,7 @@ pub(crate) struct ColumnSums {
     pub matched: Matched,
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,
+    pub corrected: CorrectedSums,
 }
 
 impl ColumnSums {
@@ -52,6 +54,7 @@ impl ColumnSums {
         self.tail(trial);
         self.nested.add(&trial.requests, &trial.common_path, trial.mhz);
         self.pictures.add(trial);
+        self.corrected.add(round, trial);
         self.matched(&trial.matched);
         self.clock(&trial.clock);
         self.missing(&trial.missing);

@@ -83,7 +83,7 @@ fn advice(plan: &Plan, host: &HostFacts, disks: &[DiskUse], columns: &[LayerColu
 
 /// The disk use of one guest, and a column for each kind of request.
 fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerColumn>) {
-    let TrialData { joined, losses, clock, mhz, missing, first, .. } = read;
+    let TrialData { joined, losses, clock, mhz, missing, first, costs } = read;
     let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
     let in_flight_s = seconds(in_flight(&joined.parts));
     let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
@@ -94,6 +94,7 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
     for (kind, parts) in kinds {
         let of_kind = of_kind.remove(&kind).unwrap_or_default();
         let trial = JoinedTrial::new(of_kind, &losses, clock.clone(), mhz, missing.clone());
+        let trial = JoinedTrial { costs: costs.clone(), ..trial };
         let mut data = ColumnData::default();
         data.sums.add(0, &trial);
         let mut times = Distribution::default();

@@ -49,6 +49,8 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
         percent: 80.0,
         count: 1,
         below_bound: false,
+        events: None,
+        corrected_ns: None,
     }];
     let plan = Plan::new("exec", 1, vec![Machine::TCG], Vec::new());
     let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
@@ -84,7 +86,8 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
     let clock = ClockFinding { bound_ns: 1.0, source: String::new(), drift_ns: 0.0, violations: 0 };
     let losses = vec![Loss { from: 501_000, to: u64::MAX, events: 3 }];
     // A thousand ticks a microsecond.
-    let read = TrialData { joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
+    let read =
+        TrialData { costs: Vec::new(), joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
     let (disk, columns) = disk(Machine::TCG, 2.0, read);
     assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
     assert_eq!(disk.observed_s, 500e-6, "from the first event until the buffer was full");

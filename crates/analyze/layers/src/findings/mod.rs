@@ -4,6 +4,7 @@ pub(crate) mod column;
 pub(crate) mod column_data;
 pub(crate) mod column_sums;
 pub(crate) mod command;
+pub(crate) mod corrected_sums;
 pub(crate) mod distribution;
 pub(crate) mod heat;
 pub(crate) mod nested;

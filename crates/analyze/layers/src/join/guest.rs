@@ -2,9 +2,11 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
+use super::recorded::RecordedWindow;
 use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent};
+use vmtax_model::TraceFacts;
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};
 
 /// A system call of the workload.
@@ -21,14 +23,21 @@ pub(crate) struct GuestWindow {
     /// By entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
+    pub recorded: RecordedWindow,
     requests: InFlight,
 }
 
 impl GuestWindow {
+    pub fn new(facts: &TraceFacts) -> Self {
+        let recorded = RecordedWindow::new(&facts.guest_costs, facts.tsc_mhz);
+        GuestWindow { recorded, ..GuestWindow::default() }
+    }
+
     /// Takes an event; gives the request that it completes.
     pub fn take(&mut self, event: &Event<GuestEvent>) -> Option<GuestRequest> {
         let &Event { at, cpu, tid, what, .. } = event;
         let now = event.moment();
+        self.recorded.take(event, if let GuestEvent::Sched(what) = what { Some(what) } else { None });
         match what {
             // 0 is every CPU's idle task at once.
             GuestEvent::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
@@ -42,6 +51,7 @@ impl GuestWindow {
             GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
+            GuestEvent::Other => {}
         }
         None
     }
@@ -53,7 +63,7 @@ impl GuestWindow {
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.requests.len()
+        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.recorded.len() + self.requests.len()
     }
 
     /// Forgets what was over before `at`.
@@ -61,6 +71,7 @@ impl GuestWindow {
         self.tasks.forget(at);
         self.calls.forget(at);
         self.passed.forget(at);
+        self.recorded.forget(at);
         self.requests.forget(at);
     }
 }

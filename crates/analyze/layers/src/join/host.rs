@@ -2,6 +2,7 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
+use super::recorded::RecordedWindow;
 use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
@@ -40,6 +41,7 @@ pub(crate) struct HostWindow {
     pub passed: Passed<Passing>,
     /// QEMU's descriptors of the disk's file.
     pub descriptors: Vec<i32>,
+    pub recorded: RecordedWindow,
     extents: Extents,
 }
 
@@ -48,12 +50,15 @@ impl HostWindow {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
         let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
         let descriptors = facts.host_disk.descriptors.clone();
-        HostWindow { descriptors, extents: Extents::new(&facts.host_disk), threads, vcpus, ..HostWindow::default() }
+        let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
+        let extents = Extents::new(&facts.host_disk);
+        HostWindow { descriptors, extents, threads, vcpus, recorded, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
-        let &Event { at, cpu, tid, interrupt, what } = event;
-        if !interrupt {
+        let &Event { at, cpu, tid, interrupt, what, .. } = event;
+        self.recorded.take(event, if let HostEvent::Sched(what) = what { Some(what) } else { None });
+        if !interrupt && what != HostEvent::Other {
             self.tasks.at_work(tid, at, cpu);
         }
         match what {
@@ -96,6 +101,7 @@ impl HostWindow {
                     self.passed.push(checkpoint, at, Passing { tid, mark });
                 }
             }
+            HostEvent::Other => {}
         }
     }
 
@@ -124,7 +130,7 @@ impl HostWindow {
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
             + self.woken.values().map(EventWindow::len).sum::<usize>();
-        calls + self.tasks.remembers() + self.passed.len()
+        calls + self.tasks.remembers() + self.passed.len() + self.recorded.len()
     }
 
     /// Forgets what was over before `at`.
@@ -135,5 +141,6 @@ impl HostWindow {
         self.woken.values_mut().for_each(|woken| woken.forget(at));
         self.tasks.forget(at);
         self.passed.forget(at);
+        self.recorded.forget(at);
     }
 }

@@ -64,7 +64,7 @@ impl Join {
             bytes,
             params: MatchParams { view, bound, slack, alone },
             host: HostWindow::new(facts),
-            guest: GuestWindow::default(),
+            guest: GuestWindow::new(facts),
             thread_table: ThreadTable::new(facts),
             complete: VecDeque::new(),
             done: EventWindow::default(),

@@ -7,5 +7,6 @@ pub(crate) mod joined;
 pub(crate) mod joiner;
 pub(crate) mod match_params;
 pub(crate) mod passed;
+pub(crate) mod recorded;
 pub(crate) mod request_path;
 pub(crate) mod segments;

@@ -5,7 +5,7 @@ use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::request_path::{PassedBy, RequestPath};
 use crate::disk::request::GuestRequest;
-use crate::request::{JoinedRequest, Segment, Who};
+use crate::request::{JoinedRequest, RecordedEvents, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
 use vmtax_trace::{Moment, ThreadState};
@@ -86,7 +86,7 @@ impl Sides<'_> {
             if counts && to > latest {
                 let interval = Interval { from: latest, at: to, to: checkpoint };
                 if path.in_ring && previous <= Checkpoint::GuestIssue && checkpoint > Checkpoint::GuestIssue {
-                    segments.push(interval.segment(State::InRing, who, latest, to));
+                    segments.push(interval.segment(State::InRing, who, latest, to, RecordedEvents::default()));
                 } else {
                     let begin = segments.len();
                     self.interval(interval, by, &mut segments);
@@ -99,22 +99,45 @@ impl Sides<'_> {
             let same = (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
             if same {
                 earlier.ticks += later.ticks;
+                earlier.recorded = earlier.recorded.and(later.recorded);
             }
             same
         });
         request.segments = segments.into();
+        request.recorded_outside = self.outside(path, &request);
         request
+    }
+
+    /// The guest's events between the workload's stamps and the segments.
+    fn outside(&self, path: &RequestPath, request: &JoinedRequest) -> RecordedEvents {
+        let by_guest = || {
+            path.marks().filter_map(|(checkpoint, _, by)| match by {
+                PassedBy::Guest(moment) if !matches!(checkpoint, Checkpoint::Begin | Checkpoint::End) => Some(moment),
+                _ => None,
+            })
+        };
+        let on_path = |moment: Option<Moment>, from, to| {
+            moment.filter(|_| from < to).map_or(RecordedEvents::default(), |moment| {
+                self.guest.recorded.on_path(Some(moment.tid), moment.cpu, from, to)
+            })
+        };
+        let before = on_path(by_guest().next(), request.begin(), request.first());
+        before.and(on_path(by_guest().last(), request.last(), request.end()))
     }
 
     /// The segments of an interval, latest first.
     fn interval(&mut self, interval: Interval, by: PassedBy, segments: &mut Vec<Segment>) {
         match by {
             // The disk's own work, or a kernel thread's of which nothing is known.
-            PassedBy::Host => segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at)),
+            PassedBy::Host => {
+                let recorded = self.host.recorded.on_path(None, 0, interval.from, interval.at);
+                segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at, recorded));
+            }
             PassedBy::Thread(tid) => {
                 for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
                     let who = self.thread_table.who(step.tid, self.host);
-                    segments.push(interval.segment(host_state(step.state), who, step.from, step.to));
+                    let recorded = self.on_host(step);
+                    segments.push(interval.segment(host_state(step.state), who, step.from, step.to, recorded));
                 }
             }
             PassedBy::Guest(moment) => {
@@ -139,6 +162,11 @@ impl Sides<'_> {
         critical_path(&self.guest.tasks, end.tid, end.cpu, interval.from, interval.at)
     }
 
+    /// The host's events in a step.
+    fn on_host(&self, step: PathStep) -> RecordedEvents {
+        self.host.recorded.on_path(Some(step.tid), step.cpu, step.from, step.to)
+    }
+
     /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
     fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
         let on = match step.state {
@@ -147,7 +175,8 @@ impl Sides<'_> {
             _ => State::Running,
         };
         let Some(vcpu) = self.thread_table.vcpu(step.cpu) else {
-            segments.push(interval.segment(on, Who::Guest, step.from, step.to));
+            let recorded = self.guest.recorded.on_path(Some(step.tid), step.cpu, step.from, step.to);
+            segments.push(interval.segment(on, Who::Guest, step.from, step.to, recorded));
             return;
         };
         for under in critical_path(&self.host.tasks, vcpu, 0, step.from, step.to) {
@@ -157,7 +186,9 @@ impl Sides<'_> {
             } else {
                 (host_state(under.state), self.thread_table.who(under.tid, self.host))
             };
-            segments.push(interval.segment(state, who, under.from, under.to));
+            let in_guest = self.guest.recorded.on_path(Some(step.tid), step.cpu, under.from, under.to);
+            let recorded = in_guest.and(self.on_host(under)).within(under.to - under.from);
+            segments.push(interval.segment(state, who, under.from, under.to, recorded));
         }
     }
 }
@@ -181,7 +212,7 @@ struct Interval {
 }
 
 impl Interval {
-    fn segment(&self, state: State, who: Who, from: u64, to: u64) -> Segment {
-        Segment { to: self.to, state, who, ticks: to - from }
+    fn segment(&self, state: State, who: Who, from: u64, to: u64, recorded: RecordedEvents) -> Segment {
+        Segment { to: self.to, state, who, ticks: to - from, recorded }
     }
 }

@@ -8,7 +8,9 @@ use crate::join::joiner::Join;
 use crate::join::match_params::View;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts};
+use vmtax_model::{
+    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts,
+};
 use vmtax_trace::{Leaves, Sched};
 
 pub const MAIN: i32 = 100;
@@ -40,6 +42,8 @@ pub struct World {
     pub host: Vec<Event<HostEvent>>,
     pub operations: Vec<Stamped>,
     pub truth: Vec<Truth>,
+    /// What an event costs, on both sides.
+    pub costs: Vec<EventCost>,
 }
 
 /// How long everything takes in a request that is alone, ticks; 0 for what does not happen.
@@ -108,7 +112,31 @@ pub fn facts() -> TraceFacts {
         },
         guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
         notify: Vec::new(),
+        host_costs: Vec::new(),
+        guest_costs: Vec::new(),
         missing: Vec::new(),
+    }
+}
+
+/// How the host's kernel records an event.
+pub fn on_host(what: &HostEvent) -> EventKind {
+    match what {
+        HostEvent::Sched(_) => EventKind::Schedule,
+        HostEvent::Enter { .. } | HostEvent::Exit | HostEvent::Woke => EventKind::Call,
+        HostEvent::Passes(Checkpoint::KvmNotify, _) | HostEvent::OnDevice(..) | HostEvent::Other => {
+            EventKind::Tracepoint
+        }
+        HostEvent::Passes(..) => EventKind::Uprobe,
+    }
+}
+
+/// How the guest's does.
+pub fn in_guest(what: &GuestEvent) -> EventKind {
+    match what {
+        GuestEvent::Sched(_) => EventKind::Schedule,
+        GuestEvent::Enter | GuestEvent::Exit => EventKind::Call,
+        GuestEvent::Passes(Checkpoint::GuestNotify) => EventKind::Kprobe,
+        _ => EventKind::Tracepoint,
     }
 }
 
@@ -131,20 +159,20 @@ impl World {
     }
 
     pub fn on_host(&mut self, at: u64, tid: i32, what: HostEvent) {
-        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid, interrupt: false, what });
+        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid, interrupt: false, kind: on_host(&what), what });
     }
 
     pub fn in_guest(&mut self, at: u64, tid: i32, what: GuestEvent) {
-        self.guest.push(Event { at, cpu: 0, tid, interrupt: false, what });
+        self.guest.push(Event { at, cpu: 0, tid, interrupt: false, kind: in_guest(&what), what });
     }
 
     /// An event in an interrupt, whatever ran.
     pub fn interrupt_on_host(&mut self, at: u64, what: HostEvent) {
-        self.host.push(Event { at, cpu: 0, tid: OTHER, interrupt: true, what });
+        self.host.push(Event { at, cpu: 0, tid: OTHER, interrupt: true, kind: on_host(&what), what });
     }
 
     pub fn interrupt_in_guest(&mut self, at: u64, what: GuestEvent) {
-        self.guest.push(Event { at, cpu: 0, tid: READER, interrupt: true, what });
+        self.guest.push(Event { at, cpu: 0, tid: READER, interrupt: true, kind: in_guest(&what), what });
     }
 
     fn off(&mut self, at: u64, tid: i32, preempted: bool) {
@@ -154,7 +182,14 @@ impl World {
     fn on(&mut self, at: u64, tid: i32) {
         // The task that leaves is current.
         let what = HostEvent::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
-        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid: OTHER, interrupt: false, what });
+        self.host.push(Event {
+            at,
+            cpu: u32::from(tid == VCPU),
+            tid: OTHER,
+            interrupt: false,
+            kind: on_host(&what),
+            what,
+        });
     }
 
     fn wakes(&mut self, at: u64, by: i32, tid: i32) {
@@ -355,14 +390,14 @@ impl World {
         let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
         let switch = Sched::Switch { prev: tid, leaves: leaves(interrupt), next: (tid + 1) % 4 };
         let waking = Sched::Waking { tid: place as i32 % 4 };
-        let host = |what| Event { at, cpu: place as u32 % 2, tid: tid + MAIN, interrupt, what };
-        let on_host = |s: Sched| match s {
+        let host = |what| Event { at, cpu: place as u32 % 2, tid: tid + MAIN, interrupt, kind: on_host(&what), what };
+        let of_qemu = |s: Sched| match s {
             Sched::Switch { prev, leaves, next } => Sched::Switch { prev: prev + MAIN, leaves, next: next + MAIN },
             Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
         };
         let what = match kind {
-            0 => HostEvent::Sched(on_host(switch)),
-            1 => HostEvent::Sched(on_host(waking)),
+            0 => HostEvent::Sched(of_qemu(switch)),
+            1 => HostEvent::Sched(of_qemu(waking)),
             2 | 3 => HostEvent::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
             4 | 5 => HostEvent::Exit,
             6 | 7 => HostEvent::Passes(Checkpoint::QemuPop, element),
@@ -384,7 +419,7 @@ impl World {
                     23 => GuestEvent::Insert { offset },
                     _ => GuestEvent::Passes(Checkpoint::GuestInterrupt),
                 };
-                self.guest.push(Event { at, cpu: 0, tid, interrupt, what });
+                self.guest.push(Event { at, cpu: 0, tid, interrupt, kind: in_guest(&what), what });
                 return;
             }
         };
@@ -400,7 +435,8 @@ impl World {
     pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, look: impl FnMut(&Join)) -> Joined {
         let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), key: o.key };
         let operations = self.operations.iter().map(in_host_ticks).collect();
-        let mut join = Join::new(&facts(), operations, BLOCK, view, bound);
+        let facts = TraceFacts { host_costs: self.costs.clone(), guest_costs: self.costs.clone(), ..facts() };
+        let mut join = Join::new(&facts, operations, BLOCK, view, bound);
         self.feed(&mut join, map, look);
         join.finish()
     }

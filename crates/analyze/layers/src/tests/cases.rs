@@ -10,7 +10,7 @@ use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, ClockFinding, Layer, RequestKind, Role, Stamped, State};
+use vmtax_model::{Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State};
 
 pub fn made_up() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 }
@@ -18,7 +18,8 @@ pub fn made_up() -> ClockFinding {
 
 pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
     // A tick is a nanosecond.
-    JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, made_up(), 1000.0, Vec::new())
+    let trial = JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, made_up(), 1000.0, Vec::new());
+    JoinedTrial { costs: world.costs.iter().map(|cost| (Side::Host, *cost)).collect(), ..trial }
 }
 
 /// Means of the rows, by their ends and state.
@@ -293,9 +294,10 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
             cpu: 0,
             tid: READER,
             interrupt: false,
+            kind: EventKind::Tracepoint,
             what: GuestEvent::Issue { offset: first, bytes: first, kind: RequestKind::Read },
         },
-        Event { at: whole - 5, cpu: 0, tid: READER, interrupt: true, what: GuestEvent::Complete { offset: first } },
+        Event { at: whole - 5, interrupt: true, what: GuestEvent::Complete { offset: first }, ..world.guest[0] },
     ];
     world.guest.extend(extra);
     let joined = world.join(View::Kernel, 0, |t| t);

@@ -1,6 +1,7 @@
 //! Planted requests must come out as they were planted.
 
 mod cases;
+mod corrected;
 mod findings;
 mod from_host;
 mod unstamped;

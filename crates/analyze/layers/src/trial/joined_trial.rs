@@ -5,7 +5,7 @@ use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, Matched, Missing, QemuThread, Role};
+use vmtax_model::{ClockFinding, EventCost, Matched, Missing, QemuThread, Role, Side};
 
 /// The requests of one trial, each followed through the layers.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct JoinedTrial {
     /// What could not be observed.
     pub missing: Vec<Missing>,
     pub(crate) common_path: CommonPath,
+    /// What recorded events cost at this trial: empty where that is not known of each side that was traced.
+    pub(crate) costs: Vec<(Side, EventCost)>,
 }
 
 impl JoinedTrial {
@@ -65,6 +67,7 @@ impl JoinedTrial {
             requests,
             matched,
             missing,
+            costs: Vec::new(),
             clock: ClockFinding { violations, ..clock },
         }
     }

@@ -15,7 +15,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
+use vmtax_model::{
+    ClockFinding, EventCost, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files,
+};
 
 /// Bytes of an operation where the workload does not say.
 const BLOCK: u64 = 4096;
@@ -25,8 +27,8 @@ const BLOCK: u64 = 4096;
 /// # Errors
 /// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
-    let TrialData { joined, losses, clock, mhz, missing, .. } = read_all(folder, record)?;
-    Ok(JoinedTrial::new(joined, &losses, clock, mhz, missing))
+    let TrialData { joined, losses, clock, mhz, missing, costs, .. } = read_all(folder, record)?;
+    Ok(JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) })
 }
 
 /// The joined requests of a trial before any is rejected.
@@ -39,6 +41,18 @@ pub(crate) struct TrialData {
     pub missing: Vec<Missing>,
     /// Time of the guest's first event, host ticks.
     pub first: Option<u64>,
+    /// What recorded events cost: empty where that is not known of each side that was traced.
+    pub costs: Vec<(Side, EventCost)>,
+}
+
+/// The costs of both sides' events, if none is missing.
+fn costs(facts: &TraceFacts, guest_is_traced: bool, host_is_traced: bool) -> Vec<(Side, EventCost)> {
+    let sides = [(Side::Guest, guest_is_traced, &facts.guest_costs), (Side::Host, host_is_traced, &facts.host_costs)];
+    // QEMU's log takes time, too, and nobody knows how much.
+    if !host_is_traced || sides.iter().any(|(_, traced, costs)| *traced && costs.is_empty()) {
+        return Vec::new();
+    }
+    sides.into_iter().flat_map(|(side, _, costs)| costs.iter().map(move |cost| (side, *cost))).collect()
 }
 
 pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData, LayersError> {
@@ -62,6 +76,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     if unstamped && view != View::Kernel {
         return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
     }
+    let costs = costs(&facts, of_guest.is_some(), host.is_some());
     let map = clock(&facts, &series, of_guest, host.as_ref(), &log)?;
     let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
     let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
@@ -122,7 +137,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    Ok(TrialData { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first })
+    Ok(TrialData { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first, costs })
 }
 
 fn missing_text(missing: &Missing) -> String {

@@ -4,6 +4,7 @@ use super::joined_trial::JoinedTrial;
 use super::open::read_json;
 use crate::error::LayersError;
 use crate::events::decode::Readers;
+use crate::events::event::{Event, HostEvent};
 use crate::events::trace_reader::{Loss, Trace, TraceReader, each, next, open};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
@@ -162,12 +163,15 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
         guest_disk: None,
         notify: disk.as_ref().map_or_else(Vec::new, |disk| disk.notify.clone()),
         missing: Vec::new(),
+        host_costs: Vec::new(),
+        guest_costs: Vec::new(),
     };
     let mut join = Join::from_host(&facts, may_lack);
     let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
     let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
         let is_other = readers.device(event).is_some_and(|of| of != device);
-        if is_other { None } else { readers.host(event, &facts) }
+        let found = readers.host(event, &facts);
+        if is_other { Event { what: HostEvent::Other, ..found } } else { found }
     };
     while let Some(event) = next(&mut side, of_disk)? {
         join.host(&event);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
-use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, TraceFacts, files};
+use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, Side, TraceFacts, files};
 use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{DISK_DEVICE, MachineError, Observed, RunningMachine, Vm};
@@ -21,6 +21,8 @@ pub(super) struct BlockObserver {
     host_disk: HostDisk,
     tracer: Option<Tracer>,
     is_kvm: bool,
+    /// Rather than QEMU's system calls.
+    follows_requests: bool,
     log: Option<EventLog>,
     pings: Vec<Result<Ping, MachineError>>,
     missing: Vec<Missing>,
@@ -47,7 +49,18 @@ impl BlockObserver {
         }
         let log = what.events.clone().map(|path| EventLog::begin(&vm, path)).transpose()?;
         let disk = what.disk.clone();
-        Ok(BlockObserver { vm, store, disk, host_disk, tracer, is_kvm: what.machine.is_kvm(), log, pings, missing })
+        Ok(BlockObserver {
+            vm,
+            store,
+            disk,
+            host_disk,
+            tracer,
+            is_kvm: what.machine.is_kvm(),
+            follows_requests: !what.probes.checkpoints().is_empty(),
+            log,
+            pings,
+            missing,
+        })
     }
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
@@ -65,7 +78,18 @@ impl Observer for BlockObserver {
 
     /// Stores the traces and the facts that decode them in the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
-        let BlockObserver { vm, mut store, disk, mut host_disk, tracer, is_kvm, log, mut pings, mut missing } = *self;
+        let BlockObserver {
+            vm,
+            mut store,
+            disk,
+            mut host_disk,
+            tracer,
+            is_kvm,
+            follows_requests,
+            log,
+            mut pings,
+            mut missing,
+        } = *self;
         let kvm_traced = is_kvm && tracer.is_some();
         if let Some(tracer) = &tracer {
             tracer.off().map_err(failed("ending to trace"))?;
@@ -79,14 +103,23 @@ impl Observer for BlockObserver {
         // Asked after the trial: a guest may place its device only when it first uses it.
         let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(DISK_DEVICE))?;
         let threads = vm.threads();
+        let mut host_costs = Vec::new();
         if let Some(tracer) = tracer {
             let mut keep = |name: &str, bytes: &[u8]| {
                 store.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
             };
             tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
+            drop(tracer);
+            if follows_requests {
+                match vmtax_observe::event_costs(Side::Host) {
+                    Ok(costs) => host_costs = costs,
+                    Err(error) => missing.push(Missing::for_error(vmtax_observe::COST_OF_EVENTS, &error)),
+                }
+            }
         }
         let pings = answered(pings, &mut missing);
-        let (guest_disk, mut missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
+        let Observed { disk: guest_disk, missing: mut missed, costs: guest_costs } =
+            observed.unwrap_or(Observed { disk: None, missing: Vec::new(), costs: Vec::new() });
         // KVM's events show the doorbell itself, right behind the kick.
         missed.retain(|missing| !kvm_traced || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         missing.extend(missed);
@@ -101,6 +134,8 @@ impl Observer for BlockObserver {
             host_disk,
             guest_disk,
             notify,
+            host_costs,
+            guest_costs,
             missing,
         };
         let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;

@@ -129,6 +129,8 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
                 mean: estimate(time.mean_ns, 0.04, rounds),
                 percent: time.mean_ns / traced.mean_ns * 100.0,
                 count: (9_994.0 * s.6) as u64,
+                events: None,
+                corrected_ns: None,
                 below_bound: us(s) < 0.2,
             }
         })
@@ -180,6 +182,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         control_median: Some(estimate(control.p50_ns, 0.02, rounds)),
         observer: Some(Estimate { median: 1.041, ..estimate(1.041, 0.011, rounds) }),
         rows,
+        corrected: None,
         unexplained_ns: 310.0,
         nested: nested
             .iter()

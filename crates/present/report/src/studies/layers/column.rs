@@ -5,7 +5,7 @@ use crate::charts::layers::{Falls, Heat, States, class};
 use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
 use crate::number::{count, counted, nanoseconds};
 use crate::view::layers::{self as view, Scale};
-use vmtax_model::{CallRow, LayerColumn, Row, State, Summary, Waterfall};
+use vmtax_model::{CallRow, Corrected, LayerColumn, Row, State, Summary, Waterfall};
 
 /// Columns of the longest bar of characters.
 const BAR: usize = 20;
@@ -64,15 +64,18 @@ fn share(percent: f64) -> String {
 /// in one line, so that the others can be seen and the sums still close.
 pub fn brief(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    let columns = vec![
+    let mut columns = vec![
         Column::words("layer").spare(2),
         Column::words("up to").broken(24, 10).shorten(2),
         Column::words("state").broken(21, 14).spare(2),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
-        Column::figures("%"),
-        Column::words("").spare(1),
     ];
+    columns.extend(column.corrected.as_ref().map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)));
+    columns.extend([Column::figures("%"), Column::words("").spare(1)]);
+    let corrected = |ns: Option<f64>| {
+        column.corrected.as_ref().map(|_| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns))))
+    };
     let (small, large): (Vec<&Row>, Vec<&Row>) =
         column.rows.iter().filter(|r| r.count > 0).partition(|r| view::is_negligible(r));
     let mut table = Table::new(format!("Rows of {}", view::title(column)), columns);
@@ -86,15 +89,15 @@ pub fn brief(column: &LayerColumn) -> Table {
         // The same segment in another state.
         let again = same_layer && before.is_some_and(|b| b.to == row.to);
         let what = Cell::from(if again { format!("″{mark}") } else { until }).short(named);
-        let cells = vec![
+        let mut cells = vec![
             if same_layer { Cell::default() } else { Cell::key(class(row.layer), row.layer.label()) },
             what,
             Cell::from(state).tone(Tone::Warn),
             scale.number(row.time.p50_ns).into(),
             scale.number(row.time.mean_ns).into(),
-            share(row.percent).into(),
-            Cell::from(bar(row.percent)).tone(Tone::Soft),
         ];
+        cells.extend(corrected(row.corrected_ns));
+        cells.extend([share(row.percent).into(), Cell::from(bar(row.percent)).tone(Tone::Soft)]);
         if same_layer {
             table.row(cells)
         } else {
@@ -102,22 +105,29 @@ pub fn brief(column: &LayerColumn) -> Table {
         }
         before = Some(row);
     }
-    let mut sum = |what: &str, figure: Option<&Summary>, mean_ns: f64, percent: Option<f64>, strong: bool| {
-        let p50 = figure.map_or(String::new(), |f| scale.number(f.p50_ns));
-        let figures = [p50, scale.number(mean_ns), percent.map_or(String::new(), share)];
-        let texts = [String::new(), what.to_owned(), String::new()].into_iter().chain(figures);
-        table.row(texts.map(|text| Cell { strong, ..text.into() }).collect::<Vec<Cell>>());
+    let mut sum = |what: &str, p50: Option<f64>, mean: [Option<f64>; 2], percent: Option<f64>, strong: bool| {
+        let [mean, less] = mean;
+        let number = |ns: Option<f64>| Cell::from(ns.map_or(String::new(), |ns| scale.number(ns)));
+        let words = [Cell::default(), what.into(), Cell::default(), number(p50), number(mean)];
+        let cells = words.into_iter().chain(corrected(less)).chain([percent.map_or(String::new(), share).into()]);
+        table.row(cells.map(|cell| Cell { strong, ..cell }).collect::<Vec<Cell>>());
     };
+    let less = column.corrected.as_ref();
     if !small.is_empty() {
-        let (ns, percent) = small.iter().fold((0.0, 0.0), |(ns, p), r| (ns + r.time.mean_ns, p + r.percent));
-        sum(&format!("other waits ({})", counted(small.len() as u64, "row")), None, ns, Some(percent), false);
+        let of = |figure: fn(&Row) -> f64| small.iter().map(|row| figure(row)).sum::<f64>();
+        let means = [of(|row| row.time.mean_ns), of(|row| row.corrected_ns.unwrap_or(0.0))].map(Some);
+        let what = format!("other waits ({})", counted(small.len() as u64, "row"));
+        sum(&what, None, means, Some(of(|row| row.percent)), false);
     }
     let unexplained = unexplained(column);
     let much = unexplained.abs() > MUCH_UNEXPLAINED;
-    sum("unexplained", None, column.unexplained_ns, Some(unexplained), much);
-    sum("total, traced", Some(&column.traced), column.traced.mean_ns, Some(100.0), true);
-    if let Some(control) = &column.control {
-        sum("control, untraced", Some(control), control.mean_ns, None, true);
+    sum("unexplained", None, [Some(column.unexplained_ns), less.map(|c| c.unexplained_ns)], Some(unexplained), much);
+    let (traced, whole) = (&column.traced, less.map(|c| c.total));
+    let means = [Some(traced.mean_ns), whole.map(|total| total.mean_ns)];
+    sum("total, traced", Some(traced.p50_ns), means, Some(100.0), true);
+    let others = [("total, corrected", whole), ("control, untraced", column.control)];
+    for (what, total) in others.into_iter().filter_map(|(what, total)| Some((what, total?))) {
+        sum(what, Some(total.p50_ns), [Some(total.mean_ns), None], None, true);
     }
     table.notes(notes(column))
 }
@@ -142,6 +152,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
             .then(|| "~0 above 0, rounds to it".to_owned()),
+        column.corrected.is_some().then(|| "corrected: the mean less what recording its events cost".to_owned()),
         column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();
@@ -169,6 +180,9 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     let mut fold = |title: &str, block: Vec<Block<'static>>| blocks.push(Block::Folded(title.to_owned(), block));
     let whole = wholes(&[("traced", Some(&column.traced)), ("control", column.control.as_ref())]);
     fold("One operation", vec![Block::Table(whole)]);
+    if let Some(corrected) = &column.corrected {
+        fold("What recording an event costs", vec![Block::Table(event_costs(corrected))]);
+    }
     fold("Nested: from each layer's entry to its exit", vec![Block::Table(nested(column))]);
     fold("The path of a request, medians", vec![Block::Table(lifecycle(column))]);
     for thread in &column.calls {
@@ -227,6 +241,22 @@ fn rows(column: &LayerColumn) -> Table {
         table.row(cells);
     }
     table.notes(words::below_bound(&[column]).into_iter().map(|sign| sign + ".").collect())
+}
+
+/// The calibrated costs by side and kind.
+fn event_costs(corrected: &Corrected) -> Table {
+    let scale = Scale::of(1e3);
+    let figures = |name: &str| Column::figures(format!("{name}, {}", scale.unit));
+    let ci = || Column::figures("95 % CI").spare(1);
+    Table::of("What recording an event costs", &corrected.costs)
+        .column(Column::words("side"), |cost| cost.side.as_str())
+        .column(Column::words("event"), |cost| cost.kind.label())
+        .column(figures("first since the thread slept"), |cost| scale.number(cost.first_ns.median))
+        .column(ci(), |cost| scale.range(&cost.first_ns))
+        .column(figures("the next"), |cost| scale.number(cost.again_ns.median))
+        .column(ci(), |cost| scale.range(&cost.again_ns))
+        .column(Column::figures("n"), |cost| count(u64::from(cost.repetitions)))
+        .done()
 }
 
 /// Whole operations.

@@ -131,11 +131,12 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
     let mut all = pictures(findings);
     if let Some(main) = main_column(&findings.columns) {
         let rests = [
-            format!("Tracing overhead: {}.", words::observer(main)),
-            format!("Clock error: {}.", words::clock(main)),
-            format!("Requests: {}.", words::matched(main, runs)),
+            Some(format!("Tracing overhead: {}.", words::observer(main))),
+            words::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
+            Some(format!("Clock error: {}.", words::clock(main))),
+            Some(format!("Requests: {}.", words::matched(main, runs))),
         ];
-        all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
+        all.push(Section::new("", rests.into_iter().flatten().map(Block::Text).collect()));
     }
     all
 }

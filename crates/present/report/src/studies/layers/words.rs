@@ -29,6 +29,28 @@ pub fn observer(column: &LayerColumn) -> String {
     })
 }
 
+/// What a request takes without its events, against the untraced control; `None` where they were not calibrated.
+pub fn corrected(column: &LayerColumn) -> Option<String> {
+    let corrected = column.corrected.as_ref()?;
+    let whole = format!("{} at the median", nanoseconds(corrected.total.p50_ns));
+    let taken = nanoseconds((column.traced.mean_ns - corrected.total.mean_ns).max(0.0));
+    let events = format!("a mean of {:.1} events on a request's path costs {taken}", corrected.events);
+    let Some(ratio) = &corrected.ratio else {
+        return Some(format!("{whole}, without a control to compare it with; {events}"));
+    };
+    let difference = signed_percent(ratio.median - 1.0);
+    let Some(i) = ratio.interval else {
+        return Some(format!("{whole}, {difference} against the control: inconclusive, too few rounds; {events}"));
+    };
+    let verdict = match Verdict::of(ratio, 1.0) {
+        Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
+        Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
+        _ => "they agree within the interval",
+    };
+    let range = span(i.low - 1.0, i.high - 1.0, signed_percent);
+    Some(format!("{whole}, {difference} against the control (95\u{a0}% CI {range}): {verdict}; {events}"))
+}
+
 /// Each variant against the first, in words.
 pub fn differences(findings: &LayerFindings) -> Vec<String> {
     let several =
