@@ -54,7 +54,7 @@ fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static TopColumn>, u16, u16) {
             TOP_COLUMNS.iter().filter(|column| column.spare == 0 || column.spare > step).collect();
         let figures: u16 = shown.iter().map(|column| width(column, vms) + 1).sum();
         for (name, thread) in [(name, THREAD.0), (name, THREAD.1), (name.min(NAME.1), THREAD.1)] {
-            if name + figures + thread + 1 <= room {
+            if name + figures + thread < room {
                 return (shown, name, thread);
             }
         }

@@ -18,8 +18,16 @@ pub struct ThreadTimes {
 
 /// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
 pub fn started(pid: i32) -> Option<u64> {
-    let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
-    (!matches!(stat.state, 'Z' | 'X')).then_some(stat.starttime)
+    stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(started, _)| started)
+}
+
+/// The start of a process and its major faults; `None` of one that has ended. Its name, in brackets, may hold anything.
+fn stat(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let is_alive = !matches!(fields.next()?, "Z" | "X");
+    let faults = fields.nth(8)?.parse().ok()?;
+    let started = fields.nth(9)?.parse().ok()?;
+    is_alive.then_some((started, faults))
 }
 
 /// The times of a process's threads, by number; empty where there is no such process.
@@ -43,14 +51,15 @@ fn schedstat(text: &str) -> Option<(u64, u64)> {
 
 /// The memory of a process; `None` where there is no such process.
 pub fn memory(pid: i32) -> Option<MemoryCounters> {
-    let process = Process::new(pid).ok()?;
-    let (stat, status) = (process.stat().ok()?, process.status().ok()?);
-    let bytes = |kib: Option<u64>| kib.unwrap_or(0).saturating_mul(1024);
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
+    let (_, major_faults) = stat(&read("stat")?)?;
+    let status = read("status")?;
+    let of = |key: &str| status.lines().find_map(|line| kib(line.strip_prefix(key)?)).unwrap_or(0);
     Some(MemoryCounters {
-        major_faults: stat.majflt,
-        resident: bytes(status.vmrss),
-        swapped: bytes(status.vmswap),
-        hugetlb: bytes(status.hugetlbpages),
+        major_faults,
+        resident: of("VmRSS:"),
+        swapped: of("VmSwap:"),
+        hugetlb: of("HugetlbPages:"),
         transparent_huge: None,
     })
 }
@@ -70,8 +79,9 @@ fn kib(text: &str) -> Option<u64> {
 
 /// What a process reads from and writes to block devices; `None` without the permission.
 pub fn process_io(pid: i32) -> Option<ProcessIo> {
-    let io = Process::new(pid).and_then(|process| process.io()).ok()?;
-    Some(ProcessIo { read_bytes: io.read_bytes, written_bytes: io.write_bytes })
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    let of = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
+    Some(ProcessIo { read_bytes: of("read_bytes:")?, written_bytes: of("write_bytes:")? })
 }
 
 /// CPU time of this process, and of the processes that it started and that ended.
@@ -111,10 +121,17 @@ mod tests {
         assert_eq!((kib("   12 kB"), kib("12"), kib("99999999999999999999 kB")), (Some(12288), None, None));
     }
 
+    #[test]
+    fn a_name_with_brackets_does_not_shift_the_fields() {
+        let text = "7 (a) b) (c) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 1000 10";
+        assert_eq!(stat(text), Some((98765, 31)));
+        assert_eq!((stat(&text.replace(") S", ") Z")), stat("7 (a"), stat("7 (a) S 1 2")), (None, None, None));
+    }
+
     proptest! {
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
-            let _ = (schedstat(&text), kib(&text));
+            let _ = (schedstat(&text), kib(&text), stat(&text));
         }
     }
 }

@@ -6,7 +6,8 @@ use super::sampler::Sampler;
 use crate::MachineError;
 use crate::vm::{FindError, Vm, is_vm, pids, running};
 use std::collections::{BTreeMap, BTreeSet};
-use std::thread;
+use std::io;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 use vmtax_model::{VmCounters, VmFacts};
 
@@ -67,11 +68,14 @@ impl Fleet {
         }
         // A monitor may take its time, and must not hold up the others.
         thread::scope(|scope| {
-            let threads: Vec<_> = asked.into_iter().map(|sampler| scope.spawn(|| sampler.sample())).collect();
+            let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample()));
+            let threads = asked.collect::<io::Result<Vec<_>>>()?;
             let others = others.into_iter().filter_map(Sampler::sample).collect::<Vec<_>>();
             let asked = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
             counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
-        });
+            Ok(())
+        })
+        .map_err(no_thread)?;
         let mut notes = Vec::new();
         let histograms = &mut self.histograms;
         self.vms.retain(|pid, sampler| {
@@ -97,9 +101,14 @@ impl Fleet {
         let new: Vec<i32> = wanted.into_iter().filter(|pid| !self.vms.contains_key(pid)).collect();
         let level = self.level;
         let attached: Vec<Sampler> = thread::scope(|scope| {
-            let threads: Vec<_> = new.iter().map(|pid| scope.spawn(move || Sampler::attach(*pid, level))).collect();
-            threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
-        });
+            let attach = |pid: &i32| {
+                let pid = *pid;
+                Builder::new().spawn_scoped(scope, move || Sampler::attach(pid, level))
+            };
+            let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
+            Ok(threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
+        })
+        .map_err(no_thread)?;
         for sampler in attached {
             if level >= Level::Histograms {
                 let histograms = match &mut self.histograms {
@@ -142,6 +151,10 @@ impl Fleet {
         }
         self.names.iter().filter_map(|name| Some(Vm::find(name).ok()?.pid())).collect()
     }
+}
+
+fn no_thread(e: io::Error) -> MachineError {
+    MachineError::system("starting a thread", e)
 }
 
 impl Drop for Fleet {

@@ -58,7 +58,7 @@ impl Histograms {
         }
         self.set.push(SetHistograms { pid: vm.pid(), started, disks: disks.clone() });
         let written = write(&self.ledger, &self.set);
-        written.map_err(|e| MachineError::system(&format!("writing {}", self.ledger.display()), e))?;
+        written.map_err(|e| MachineError::system(format!("writing {}", self.ledger.display()), e))?;
         set(monitor, &disks)
     }
 

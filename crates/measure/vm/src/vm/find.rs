@@ -2,7 +2,6 @@
 
 use super::handle::Vm;
 use crate::vmm;
-use procfs::process::all_processes;
 use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -49,7 +48,8 @@ pub fn running() -> Vec<i32> {
 
 /// Every process of the host.
 pub(crate) fn pids() -> BTreeSet<i32> {
-    all_processes().into_iter().flatten().flatten().map(|process| process.pid).collect()
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).collect()
 }
 
 /// Whether a process runs a guest.

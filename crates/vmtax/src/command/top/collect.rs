@@ -4,6 +4,8 @@ use super::exits::traced;
 use crate::fault::Fault;
 use jiff::{Timestamp, Unit};
 use std::collections::BTreeMap;
+use std::io;
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::{Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates};
 use vmtax_observe::counters::own_cpu;
@@ -81,8 +83,16 @@ impl Collector {
         let vms = self.last.iter().filter(|(facts, _)| is_wanted(facts));
         let vms: Vec<&Vm> = vms.filter_map(|(facts, _)| self.fleet.vm(facts.pid)).collect();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = vms.iter().map(|vm| (vm.pid(), scope.spawn(|| traced(vm, time, stop)))).collect();
-            let found = |(pid, thread): (i32, std::thread::ScopedJoinHandle<'_, _>)| Some((pid, thread.join().ok()?));
+            let trace = |vm: &&Vm| {
+                let vm: &Vm = vm;
+                (vm.pid(), Builder::new().spawn_scoped(scope, move || traced(vm, time, stop)))
+            };
+            let threads: Vec<_> = vms.iter().map(trace).collect();
+            let found =
+                |(pid, thread): (i32, io::Result<ScopedJoinHandle<'_, Result<GuestExits, String>>>)| match thread {
+                    Ok(thread) => Some((pid, thread.join().ok()?)),
+                    Err(e) => Some((pid, Err(format!("starting a thread: {e}")))),
+                };
             threads.into_iter().filter_map(found).collect()
         })
     }

@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 use vmtax_model::{GuestExits, TopSample};
 use vmtax_screen::{Request, Screen};
@@ -22,7 +23,8 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
     let ended = AtomicBool::new(false);
     let sampler = Sampler { interval: args.interval, left: args.samples, level, ended: &ended };
     std::thread::scope(|scope| {
-        let thread = scope.spawn(move || sampler.run(fleet, &samples, &asked));
+        let sampling = Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
+        let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
         let screen = Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised());
         // The fleet ends in its thread, and removes what it has set.
         ended.store(true, Ordering::Relaxed);
