@@ -222,4 +222,43 @@ mod tests {
         let sizes = [1.0, 2.0, 4.0, 8.0, 16.0];
         assert!(around(&sizes, |n| 50.0 + 100.0 * n.ln()).laws().contains(&Law::Logarithmic));
     }
+
+    /// Boots whose constant parts differ by half, and whose speeds do too: neither is in the differences within a boot.
+    #[test]
+    fn the_constant_part_of_a_boot_cancels() {
+        let boots = [1.0, 0.5, 1.5, 0.8, 1.3, 0.6, 1.4];
+        let sizes = vec![1000.0, 10_000.0, 20_000.0, 40_000.0];
+        let points = |cost: fn(f64) -> f64| {
+            let boot = |(r, constant): (usize, &f64)| {
+                let speed = boots[(r + 3) % boots.len()];
+                sizes.iter().map(|n| Some((110.0 * constant + cost(*n)) * speed)).collect()
+            };
+            Points { sizes: sizes.clone(), rounds: boots.iter().enumerate().map(boot).collect(), one_boot: true }
+        };
+        let list = points(|n| n * 0.007);
+        let Interval { low, high, .. } = Intervals::within_boots(&list, None, COVERAGE).unwrap().exponents().unwrap();
+        assert!(low <= 1.0 && (1.0..1.1).contains(&high), "{low} to {high}");
+        let apart = Intervals::of_each(&list, None).unwrap().exponents().unwrap();
+        assert!(apart.high > high, "across boots: {apart:?}");
+        let square = Intervals::within_boots(&points(|n| n * n * 2e-7), None, COVERAGE).unwrap();
+        assert!(
+            !square.laws().contains(&Law::Linear) && square.laws().contains(&Law::Quadratic),
+            "{:?}",
+            square.laws()
+        );
+    }
+
+    /// Boots that show no growth count on both sides: nothing is excluded by leaving them out.
+    #[test]
+    fn a_boot_without_growth_widens_both_ends() {
+        let sizes = vec![1000.0, 10_000.0, 40_000.0];
+        let growing = vec![Some(100.0), Some(109.0), Some(139.0)];
+        let falling = vec![Some(100.0), Some(109.0), Some(90.0)];
+        let of =
+            |rounds| Intervals::within_boots(&Points { sizes: sizes.clone(), rounds, one_boot: true }, None, COVERAGE);
+        let all = of(vec![growing.clone(); 6]).unwrap();
+        let one_falls = of([vec![growing; 5], vec![falling]].concat()).unwrap();
+        assert!(all.costs[1].low > 0.2 && all.costs[1].high < 0.3);
+        assert_eq!((one_falls.costs[1].low, one_falls.costs[1].high), (f64::NEG_INFINITY, f64::INFINITY));
+    }
 }

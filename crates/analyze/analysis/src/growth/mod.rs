@@ -128,9 +128,11 @@ fn laws(points: &Points, flat: Option<&Points>) -> Result<Laws, NoLaw> {
     let within = |wanted: f64| Intervals::within_boots(points, flat, wanted).filter(|_| points.one_boot);
     let all =
         [within(COVERAGE), within(1.0 - (1.0 - COVERAGE) / points.sizes.len() as f64), Some(each), Some(together)];
-    // The narrowest that any growth law fits.
-    let mut allowed = all.into_iter().flatten().map(|intervals| (intervals.laws(), intervals.exponents()));
-    let (laws, exponent) = allowed.find(|(laws, _)| !laws.is_empty()).unwrap_or_default();
+    let allowed: Vec<_> = all.into_iter().flatten().map(|of| (of.laws(), of.exponents())).collect();
+    // The narrowest that any growth law fits, else that any power does.
+    let fits = allowed.iter().find(|(laws, _)| !laws.is_empty());
+    let fits = fits.or_else(|| allowed.iter().find(|(_, exponent)| exponent.is_some()));
+    let (laws, exponent) = fits.cloned().unwrap_or_default();
     Ok(Laws { laws, exponent, no_law })
 }
 

@@ -34,24 +34,27 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     }
 }
 
-const OWN_BOOTS: [&str; 3] = [
+const OWN_BOOTS: [&str; 4] = [
     "In each round every size has a fresh machine, in random order.",
     "cost and size are correlated by rank (permutation test, 1,999 permutations, p < 5 %), most rounds rise,",
     "passes through every size's interval",
+    "2.5",
 ];
-const ONE_BOOT: [&str; 3] = [
+const ONE_BOOT: [&str; 4] = [
     "In each round a machine boots once and measures all sizes, in ascending order, which is not randomized: what changes \
      with the time since boot counts as growth.",
     "more rounds rise than chance explains (sign test over boots, p < 5 %)",
     "passes through the interval of what every size costs beyond the first of the same boot, as a share of what the last \
      does: the boot's constant part cancels",
+    "3",
 ];
 
-/// What a round is, when a cost grows, and which growth laws are allowed, with what is common to all ranges.
-fn method([round, grows, allowed]: [&str; 3]) -> String {
+/// What a round is, when a cost grows, which growth laws are allowed, how many times as much one item may cost, with what is
+/// common to all ranges.
+fn method([round, grows, allowed, factor]: [&str; 4]) -> String {
     format!(
         "{round} A cost grows if {grows} and the minimum at the last size is 5 % above that at the first. A growth law f is \
-         allowed if some curve a + b f(n) {allowed}, where b may be up to 2.5 times as large at larger sizes, as for a list \
+         allowed if some curve a + b f(n) {allowed}, where b may be up to {factor} times as large at larger sizes, as for a list \
          that no longer fits in a cache; of these, the one with the smallest leave-one-round-out error is named. One more: \
          what an additional unit costs, the slope of the line through a round's costs (robust), median over rounds. \
          last/first: median of the rounds' own ratios, not the ratio of the medians. Intervals span order statistics of the \

@@ -11,6 +11,10 @@ use vmtax_model::Latency;
 pub(super) const OWN_EVERY: u64 = 10;
 /// Own files on which calls are timed, at most: as many with many names as with few.
 const TIMED: usize = 100;
+/// Names are made known by so many threads: while one waits for the server, or for a CPU of a busy host, others do not …
+const LEARNERS: usize = 16;
+/// … and so many at a time, so that the server learns them about in order.
+const BATCH: usize = 1024;
 /// Names in a folder of its own.
 const FOLDER: u64 = 1000;
 
@@ -32,22 +36,27 @@ impl<'a> Known<'a> {
         Known { held: Vec::new(), folder, hold, clock, latency, own: Vec::new(), made: 0 }
     }
 
-    /// Makes `count` names known, of the tree below `root` as far as it has any.
+    /// Makes `count` names known, of the tree below `root` as far as it has any, about in this order.
     pub fn learn(&mut self, count: u64, root: &Path) -> Result<(), WorkloadError> {
         let mut tree = Names::new(root);
+        let mut batch = Vec::new();
         for number in 0..count {
             let own = number % OWN_EVERY == 0;
             let existing = if own { None } else { tree.next()? };
+            let is_made = existing.is_none();
             let path = match existing {
                 Some(path) => path,
-                None => self.make()?,
+                None => self.next_made()?,
             };
-            self.look_up(&path)?;
             if own {
-                self.own.push(path);
+                self.own.push(path.clone());
+            }
+            batch.push(Name { path, is_made });
+            if batch.len() == BATCH {
+                self.look_up(&std::mem::take(&mut batch))?;
             }
         }
-        Ok(())
+        self.look_up(&batch)
     }
 
     /// The own files on which calls are timed, spread evenly over all names.
@@ -55,24 +64,67 @@ impl<'a> Known<'a> {
         self.own.iter().step_by(self.own.len().div_ceil(TIMED).max(1))
     }
 
-    /// An empty file, which an earlier trial may have left.
-    fn make(&mut self) -> Result<PathBuf, WorkloadError> {
-        let is_there = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AlreadyExists;
+    /// The path of the next file of its own, in a folder that is there.
+    fn next_made(&mut self) -> Result<PathBuf, WorkloadError> {
         let folder = self.folder.0.join(format!("{:05}", self.made / FOLDER));
-        if self.made % FOLDER == 0 {
-            std::fs::create_dir(&folder).or_else(|e| if is_there(&e) { Ok(()) } else { Err(e) })
-                .map_err(|e| error("make the folder", &folder, e))?;
+        if self.made % FOLDER == 0 && !folder.is_dir() {
+            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
         }
         let path = folder.join(format!("{:03}", self.made % FOLDER));
-        // A name that is known already gets no second fid.
-        if std::fs::symlink_metadata(&path).is_err() {
-            std::fs::File::create_new(&path).map_err(|e| error("make", &path, e))?;
-        }
         self.made += 1;
         Ok(path)
     }
 
-    fn look_up(&mut self, path: &Path) -> Result<(), WorkloadError> {
+    fn look_up(&mut self, batch: &[Name]) -> Result<(), WorkloadError> {
+        let mut parts: Vec<Part> = (0..LEARNERS.min(batch.len())).map(|_| Part::new(self.hold, self.clock)).collect();
+        std::thread::scope(|scope| {
+            for (first, part) in parts.iter_mut().enumerate() {
+                let learner = move || part.learn(batch.iter().skip(first).step_by(LEARNERS));
+                let (number, threads) = (first as u32 + 1, LEARNERS as u32);
+                let started = std::thread::Builder::new().spawn_scoped(scope, learner);
+                started.map_err(|source| WorkloadError::Threads { number, threads, source })?;
+            }
+            Ok(())
+        })?;
+        for part in parts {
+            part.error.map_or(Ok(()), Err)?;
+            self.held.extend(part.held);
+            self.latency.add(&part.latency);
+        }
+        Ok(())
+    }
+}
+
+/// A name that is made known.
+struct Name {
+    path: PathBuf,
+    /// Whether it is a file of its own, which an earlier trial may have left.
+    is_made: bool,
+}
+
+/// What one thread makes known.
+struct Part<'a> {
+    hold: bool,
+    clock: &'a Clock,
+    held: Vec<OwnedFd>,
+    latency: Latency,
+    error: Option<WorkloadError>,
+}
+
+impl<'a> Part<'a> {
+    fn new(hold: bool, clock: &'a Clock) -> Part<'a> {
+        Part { hold, clock, held: Vec::new(), latency: Latency::new(), error: None }
+    }
+
+    fn learn<'n>(&mut self, mut names: impl Iterator<Item = &'n Name>) {
+        self.error = names.try_for_each(|name| self.look_up(name)).err();
+    }
+
+    fn look_up(&mut self, Name { path, is_made }: &Name) -> Result<(), WorkloadError> {
+        // A name that is known already gets no second fid.
+        if *is_made && std::fs::symlink_metadata(path).is_err() {
+            std::fs::File::create_new(path).map_err(|e| error("make", path, e))?;
+        }
         if self.hold {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let opened = self.clock.time(&mut self.latency, || rustix::fs::open(path, flags, Mode::empty()));

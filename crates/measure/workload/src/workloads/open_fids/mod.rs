@@ -78,7 +78,8 @@ impl Workload for OpenFids {
         let mut got = Yield::default();
         let began = clock.start();
         let kept = self.keep == "yes";
-        let folder = if kept { kept_folder(WorkloadName::OpenFids, places) } else { own_folder(WorkloadName::OpenFids, places) };
+        let folder =
+            if kept { kept_folder(WorkloadName::OpenFids, places) } else { own_folder(WorkloadName::OpenFids, places) };
         let mut known = Known::new(folder?, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
