@@ -297,7 +297,7 @@ fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     let place = Place::new();
     let (first, second) = (Busy::start(&place, "ends", "-S"), Busy::start(&place, "stays", "-S"));
     let words = format!("top {} {} --json --interval 0.3", first.pid(), second.pid());
-    let mut running = place.vmtax(&words).start(60);
+    let running = place.vmtax(&words).start(60);
     running.settled();
     let ended = first.name.clone();
     drop(first);
