@@ -83,11 +83,11 @@ impl Collector {
         let vms = self.last.iter().filter(|(facts, _)| is_wanted(facts));
         let vms: Vec<&Vm> = vms.filter_map(|(facts, _)| self.fleet.vm(facts.pid)).collect();
         std::thread::scope(|scope| {
-            let trace = |vm: &&Vm| {
-                let vm: &Vm = vm;
-                (vm.pid(), Builder::new().spawn_scoped(scope, move || traced(vm, time, stop)))
-            };
-            let threads: Vec<_> = vms.iter().map(trace).collect();
+            let started = vms.into_iter().map(|vm| {
+                let thread = Builder::new().spawn_scoped(scope, move || traced(vm, time, stop));
+                (vm.pid(), thread)
+            });
+            let threads: Vec<_> = started.collect();
             let found =
                 |(pid, thread): (i32, io::Result<ScopedJoinHandle<'_, Result<GuestExits, String>>>)| match thread {
                     Ok(thread) => Some((pid, thread.join().ok()?)),
