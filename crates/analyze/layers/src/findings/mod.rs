@@ -9,4 +9,5 @@ pub(crate) mod distribution;
 pub(crate) mod heat;
 pub(crate) mod nested;
 pub(crate) mod plan;
+pub(crate) mod round_medians;
 pub(crate) mod waterfall;
