@@ -90,7 +90,7 @@ fn meant(line: &str) -> Option<Plan> {
         "scale" => plan_of::<ScaleOptions>(rest),
         "share" => plan_of::<ShareOptions>(rest),
         "exits" => plan_of::<ExitsOptions>(rest),
-        "doctor" | "get" | "report" => return None,
+        "doctor" | "get" | "report" | "reproduce" => return None,
         _ => panic!("an unknown command: {line}"),
     })
 }

@@ -39,7 +39,7 @@ fn holds_every_metric_every_machine_and_how_it_was_made() {
         "vmtax report runs/20261120-140211-run",
         "vmtax run --rounds 6",
         "native = ×1",
-        "order statistics",
+        "sign test",
         "6.1.0-37-amd64",
         "rounds = 6",
         "vmtax get kernel",

@@ -1,7 +1,7 @@
 //! What is data of the trials of one machine in one variant.
 
 use super::column_sums::ColumnSums;
-use std::collections::BTreeMap;
+use super::round_medians::RoundMedians;
 use vmtax_model::Latency;
 
 /// What is known of one machine in one variant.
@@ -12,27 +12,4 @@ pub(crate) struct ColumnData {
     pub control: Latency,
     pub control_medians: RoundMedians,
     pub traced_medians: RoundMedians,
-}
-
-/// A median of each round, ns: what is compared between trials. A round's mean hangs on its few slowest operations, which
-/// other load of the host makes.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RoundMedians(BTreeMap<u32, Latency>);
-
-impl RoundMedians {
-    pub fn add(&mut self, round: u32, latency: &Latency) {
-        if latency.count() > 0 {
-            self.0.entry(round).or_default().add(latency);
-        }
-    }
-
-    pub fn of(round: u32, latency: &Latency) -> RoundMedians {
-        let mut medians = RoundMedians::default();
-        medians.add(round, latency);
-        medians
-    }
-
-    pub fn rounds(&self) -> BTreeMap<u32, f64> {
-        self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
-    }
 }

@@ -1,8 +1,9 @@
 //! The findings of a command's requests, which have no workload stamps: by guest and kind.
 
 use super::column::column;
-use super::column_data::{ColumnData, RoundMedians};
+use super::column_data::ColumnData;
 use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
 use crate::disk::request::GuestRequest;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::Joined;

@@ -1,7 +1,7 @@
 //! The requests of one column less what it cost to record them, over its trials.
 
-use super::column_data::RoundMedians;
 use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
 use crate::request::{JoinedRequest, RecordedEvents};
 use crate::trial::common_path::RowKey;
 use crate::trial::joined_trial::JoinedTrial;

@@ -9,5 +9,6 @@ pub(crate) mod distribution;
 pub(crate) mod heat;
 pub(crate) mod nested;
 pub(crate) mod plan;
+pub(crate) mod round_medians;
 pub(crate) mod vm;
 pub(crate) mod waterfall;

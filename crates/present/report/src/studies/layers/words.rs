@@ -45,7 +45,11 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     let verdict = match Verdict::of(ratio, 1.0) {
         Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
-        _ => "they agree within the interval",
+        // An interval that holds both ends tells nothing.
+        _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
+            "inconclusive, the CI contains the overhead without the correction as well"
+        }
+        _ => "they agree within the CI",
     };
     let range = span(i.low - 1.0, i.high - 1.0, signed_percent);
     Some(format!("{whole}, {difference} against the control (95\u{a0}% CI {range}): {verdict}; {events}"))
