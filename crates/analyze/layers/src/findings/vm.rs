@@ -1,9 +1,10 @@
 //! The findings of a running VM's requests, as its host shows them: by disk and kind.
 
 use super::column::column;
-use super::column_data::{ColumnData, RoundMedians};
+use super::column_data::ColumnData;
 use super::command::by_kind;
 use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
 use crate::error::LayersError;
 use crate::request::{JoinedRequest, Who};
 use crate::trial::joined_trial::JoinedTrial;
