@@ -70,7 +70,7 @@ fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmR
             within_qemu(&mut column);
         }
         let total_s = gavg.summary().mean_ns * gavg.count() as f64 / 1e9;
-        // What a flush makes the device do is not told apart from others' flushes.
+        // What a flush makes the device do is not distinguished from what others' flushes do.
         let is_placed = has_device && matches!(kind, RequestKind::Read | RequestKind::Write);
         let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let requests = VmRequests {

@@ -12,7 +12,7 @@ use vmtax_observe::{ExitTracer, ProbeError};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{Monitor, Vm};
 
-/// Counts the VM exits of a running VM, until the time is over, it ends, or `stop` becomes true. The counts go to `files`.
+/// Counts the VM exits of a running VM, until the timeout, it ends, or `stop` becomes true. The counts go to `files`.
 ///
 /// # Errors
 /// [`RunError`] for a VM without exits, and when the files cannot be written.

@@ -20,7 +20,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Traces the requests of a running VM until the time is over, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
+/// Traces the requests of a running VM until the timeout, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
 /// of the VM is changed.
 ///
 /// # Errors
@@ -87,7 +87,7 @@ fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Ac
     }
     let mut set =
         ProbeSet::host(Probes::Layers.checkpoints(), threads, &devices, is_kvm, points).among_others(&doorbells);
-    // What is missing of a disk is said of each.
+    // What a disk lacks is reported with each disk.
     set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set
 }

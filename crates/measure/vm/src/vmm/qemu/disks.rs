@@ -20,7 +20,7 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
     devices(pid, monitor, files, arguments).into_iter().map(|(_, disk)| disk).collect()
 }
 
-/// The same with what joins their requests to the host's events, but for the places of their files.
+/// The same with what joins their requests to the host's events, without the places of their files.
 pub(crate) fn traced(
     pid: i32,
     monitor: Option<&Monitor>,
