@@ -29,8 +29,8 @@ def started(vmtax, scratch, machine, options, depth):
 
 def qemu_of(run):
     """The QEMU that a `vmtax run` started, when its workload is under way."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and run.poll() is None:
+    timeout = time.monotonic() + 120
+    while time.monotonic() < timeout and run.poll() is None:
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{name}/stat") as stat, open(f"/proc/{name}/cmdline", "rb") as cmdline:

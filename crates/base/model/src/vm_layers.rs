@@ -33,7 +33,7 @@ pub struct VmTrace {
     pub threads: Vec<QemuThread>,
     /// Its disks.
     pub disks: Vec<TracedDisk>,
-    /// Whether the VM ended before the time was over.
+    /// Whether the VM ended before the timeout.
     pub ended: bool,
     /// Whether the trace reached the most bytes that are kept.
     pub full: bool,
@@ -83,7 +83,7 @@ pub struct VmLayers {
     pub vm: VmFacts,
     /// How long it was traced, s.
     pub seconds: f64,
-    /// Whether it ended before the time was over.
+    /// Whether it ended before the timeout.
     pub ended: bool,
     /// By disk and kind, those first that took most time; none where no request was seen.
     pub requests: Vec<VmRequests>,

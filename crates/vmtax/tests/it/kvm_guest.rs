@@ -211,7 +211,10 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
     let (place, other) = (Place::new(), Place::new());
     let words = "--machine kvm --rounds 1 seqread rw=randread iodepth=32 count=0 time=40";
     let mut run = kvm(&other, &guest, "run", words).start(120);
-    let qemu = |place: &Place| place.processes().into_iter().find(|process| process.is_qemu()).map(|qemu| qemu.pid);
+    let qemu = |place: &Place| {
+        let mut all = place.processes().into_iter();
+        all.find(|process| process.is_qemu() && process.command.contains(" -kernel ")).map(|qemu| qemu.pid)
+    };
     let pid = run.until("the guest runs", qemu);
     // Until it has booted there are no requests.
     let mut tries = (0..12).map(|number| {

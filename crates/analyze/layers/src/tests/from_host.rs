@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, RequestKind};
 
 /// What the join makes of the host's events.
-fn join(world: &World) -> Joined {
+pub(super) fn join(world: &World) -> Joined {
     let mut join = Join::from_host(&facts(), &[]);
     World { guest: Vec::new(), ..world.clone() }.feed(&mut join, |t| t, |_| {});
     join.finish()

@@ -6,7 +6,7 @@ mod findings;
 mod from_host;
 mod unstamped;
 
-use crate::events::event::{Event, GuestEvent};
+use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
 use crate::join::joiner::Join;
@@ -246,7 +246,13 @@ proptest! {
         prop_assert_eq!(joined.requests.len() + joined.rejected.len(), world.operations.len());
         let unstamped = world.join_unstamped();
         prop_assert_eq!(unstamped.requests.len() + unstamped.rejected.len(), unstamped.parts.len());
-        for request in joined.requests.iter().chain(&unstamped.requests) {
+        let alone = from_host::join(&world);
+        let pops = |e: &&Event<HostEvent>| matches!(e.what, HostEvent::Passes(Checkpoint::QemuPop, _));
+        prop_assert!(alone.requests.len() + alone.rejected.len() <= world.host.iter().filter(pops).count());
+        for request in &alone.requests {
+            prop_assert_eq!(request.segments.iter().map(|segment| segment.ticks).sum::<u64>(), request.total());
+        }
+        for request in joined.requests.iter().chain(&unstamped.requests).chain(&alone.requests) {
             prop_assert!(request.begin() <= request.first() && request.last() <= request.end());
             prop_assert!(request.segments.iter().all(|p| p.ticks > 0));
             let times: Vec<u64> = request.checkpoints().map(|(_, at)| at).collect();
