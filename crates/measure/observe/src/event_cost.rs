@@ -86,15 +86,12 @@ impl Calibration {
     }
 
     fn repetitions(&self) -> Result<Vec<EventCost>, ProbeError> {
-        let mut costs = Vec::new();
-        for _ in 0..REPETITIONS {
-            let without = self.times();
-            let tracer = Tracer::start(&self.set, BUFFER_KIB)?;
-            tracer.on()?;
-            let with = self.times();
-            costs.extend(differences(&tracer, &without, &with));
-        }
-        Ok(costs)
+        // To start and to end a tracer takes longer than all of them.
+        let without: Vec<_> = (0..REPETITIONS).map(|_| self.times()).collect();
+        let tracer = Tracer::start(&self.set, BUFFER_KIB)?;
+        tracer.on()?;
+        let pairs = without.iter().map(|without| (without, self.times()));
+        Ok(pairs.flat_map(|(without, with)| differences(&tracer, without, &with)).collect())
     }
 
     /// The median times of a hit of each kind.
