@@ -33,7 +33,7 @@ const MAX_FUNCTION: usize = 256;
 const PROGRAM: &str = "/proc/self/exe";
 const NAME: &CStr = c"vmtax-calibrate";
 
-/// Measures what events of one side cost in this kernel, in some tenths of a second: an entry for each kind and repetition.
+/// Measures what each kind of event takes in this kernel, in some tenths of a second: an entry for each kind and repetition.
 ///
 /// # Errors
 /// As [`Tracer::start`], and where there are too many threads or descriptors.
