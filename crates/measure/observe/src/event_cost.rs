@@ -33,7 +33,7 @@ const MAX_FUNCTION: usize = 256;
 const PROGRAM: &str = "/proc/self/exe";
 const NAME: &CStr = c"vmtax-calibrate";
 
-/// Measures what events of one side cost in this kernel, in some tenths of a second: an entry for each kind and repetition.
+/// Measures what each kind of event takes in this kernel, in some tenths of a second: an entry for each kind and repetition.
 ///
 /// # Errors
 /// As [`Tracer::start`], and where there are too many threads or descriptors.
@@ -86,15 +86,12 @@ impl Calibration {
     }
 
     fn repetitions(&self) -> Result<Vec<EventCost>, ProbeError> {
-        let mut costs = Vec::new();
-        for _ in 0..REPETITIONS {
-            let without = self.times();
-            let tracer = Tracer::start(&self.set, BUFFER_KIB)?;
-            tracer.on()?;
-            let with = self.times();
-            costs.extend(differences(&tracer, &without, &with));
-        }
-        Ok(costs)
+        // To start and to end a tracer takes longer than all of them.
+        let without: Vec<_> = (0..REPETITIONS).map(|_| self.times()).collect();
+        let tracer = Tracer::start(&self.set, BUFFER_KIB)?;
+        tracer.on()?;
+        let pairs = without.iter().map(|without| (without, self.times()));
+        Ok(pairs.flat_map(|(without, with)| differences(&tracer, without, &with)).collect())
     }
 
     /// The median times of a hit of each kind.
