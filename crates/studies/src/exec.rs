@@ -62,10 +62,10 @@ pub struct ExecOptions {
     /// Shell command run once after each boot, not measured; servers that it starts keep running
     #[arg(long, value_name = "LINE")]
     setup: Option<String>,
-    /// Shell command run before each measured run, not measured; what it writes is discarded like CMD's
+    /// Shell command run before each measured run, not measured; CMD sees what it writes, which is discarded after the run
     #[arg(long, value_name = "LINE")]
     prepare: Option<String>,
-    /// Shell command run after each measured run, not measured; what it writes is discarded like CMD's
+    /// Shell command run after each measured run, not measured; what it writes is discarded, too
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
     /// How guests mount the host's files: 9p or virtiofs with options, as in `vmtax share` [default: virtiofs,cache=always as

@@ -73,7 +73,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List the running VMs of this host, and what can be observed of each
     #[command(
-        after_help = "Lists the QEMU processes of all users: of libvirt, Proxmox and KubeVirt, started by hand, in containers. Nothing of a VM is changed, and \
+        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, by hand or in a container. Nothing of a VM is changed, and \
 libvirt's domains are not tainted. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
 socket, or a unique part of a name. See docs/my-vm.md.
 

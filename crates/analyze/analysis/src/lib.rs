@@ -95,14 +95,13 @@ fn method(rows: &[OverheadRow]) -> String {
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
-    // "1" of 29, "less than 1" of 7.
     let expected = match ((1.0 - coverage) * intervals.len() as f64).round() as u64 {
-        0 => "less than 1".to_owned(),
-        n => n.to_string(),
+        0 => "On average fewer than 1".to_owned(),
+        n => format!("About {n}"),
     };
     format!(
         "{how}; its 95 % CI lies between two of these ratios (sign test) and assumes nothing about the noise: {:.1} % coverage \
-         at {rounds} rounds. About {} of these {} intervals misses the true median.",
+         at {rounds} rounds. {} of these {} intervals miss the true median.",
         coverage * 100.0,
         expected,
         intervals.len()

@@ -48,7 +48,7 @@ impl WaitFor {
             WaitFor::Io => "I/O",
             WaitFor::Sleep => "a timer",
             WaitFor::Guest => "the halted guest",
-            WaitFor::Other => "the kernel",
+            WaitFor::Other => "other",
         }
     }
 }

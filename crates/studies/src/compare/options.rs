@@ -60,7 +60,7 @@ Examples:
 )]
 pub struct CompareOptions {
     /// Variants, the first is the baseline: KEY=VALUE[,KEY=VALUE...] or `default`; then workloads with their options
-    /// [default: cpu memory syscalls seqread]; or folders of recordings
+    /// [default: cpu memory syscalls seqread]; or recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,
     /// A variant with this QEMU; repeat for each. Given once with two or more VARIANTs, it applies to all of them

@@ -81,8 +81,8 @@ pub struct ProfileOptions {
     /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
-    /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. Ends
-    /// stopping once a stop takes longer than TIME [default: 5ms]. Always on for a workload's guest
+    /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After
+    /// a stop longer than TIME no thread is stopped any more [default: 5ms]. For a workload's guest always on, with 1s
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
@@ -94,7 +94,7 @@ pub struct ProfileOptions {
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Samples per second in the guest, by perf events there; 0 for none
+    /// Samples per second in the guest, by perf_events of its kernel; 0 for none
     #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
     /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process

@@ -3,11 +3,13 @@
 mod disks;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use vmtax_model::{
     CgroupCounters, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
     VmCounters, VmFacts, VmRates,
 };
+use window::Window;
 
 /// The rates between two samples of one VM, with what the rules find in them; `None` where they are of two processes, or
 /// in no order of time.
@@ -35,7 +37,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         state: after.state.clone(),
         run: mean(|thread| thread.run),
         ready: mean(|thread| thread.ready),
-        throttled: throttled.map(|us| part(us as f64 / 1e6 / vcpus, &window)),
+        throttled: throttled.map(|us| window.part(us as f64 / 1e6 / vcpus)),
         exits: before.kvm.zip(after.kvm).map(|(before, after)| exits(&window, vcpus, &before, &after)),
         traced_exits: None,
         io: disks::all(&window, &before.disks, &after.disks),
@@ -52,23 +54,6 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
     Some(rates)
 }
 
-/// The time between two samples.
-struct Window {
-    seconds: f64,
-}
-
-impl Window {
-    /// A counter's growth per second; 0 for one that began anew.
-    fn rate(&self, before: u64, after: u64) -> f64 {
-        after.saturating_sub(before) as f64 / self.seconds
-    }
-}
-
-/// Seconds as a part of the window. The kernel adds to its times in steps, so that they may be ahead of the clock.
-fn part(seconds: f64, window: &Window) -> f64 {
-    (seconds / window.seconds).clamp(0.0, 1.0)
-}
-
 /// By how much a counter grew that both samples have.
 fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
@@ -79,7 +64,7 @@ fn threads(window: &Window, before: &[ThreadCounters], after: &[ThreadCounters])
         // One that was not there before began within the window.
         let (cpu_ns, wait_ns) =
             before.iter().find(|old| old.tid == thread.tid).map_or((0, 0), |old| (old.cpu_ns, old.wait_ns));
-        let of = |now: u64, old: u64| part(now.saturating_sub(old) as f64 / 1e9, window);
+        let of = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
         ThreadRates {
             tid: thread.tid,
             role: thread.role.clone(),
@@ -97,7 +82,7 @@ fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters)
     ExitRates {
         per_s: window.rate(before.exits, after.exits),
         halts_per_s: window.rate(before.halt_exits, after.halt_exits),
-        halted: part(idle(after).saturating_sub(idle(before)) as f64 / 1e9 / vcpus, window),
+        halted: window.part(idle(after).saturating_sub(idle(before)) as f64 / 1e9 / vcpus),
     }
 }
 
@@ -119,7 +104,7 @@ fn nics(window: &Window, before: &[NicCounters], after: &[NicCounters]) -> Vec<N
 
 fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRates {
     let of = |value: fn(&CgroupCounters) -> Option<u64>| grown(value(&before.cgroup), value(&after.cgroup));
-    let pressure = |us: Option<u64>| us.map(|us| part(us as f64 / 1e6, window));
+    let pressure = |us: Option<u64>| us.map(|us| window.part(us as f64 / 1e6));
     let now = &after.memory;
     MemoryRates {
         resident: now.resident,

@@ -20,7 +20,7 @@ pub(super) const WAITING_READS: Rule = Rule {
     id: "waiting-reads",
     finds: "direct requests to the disk that take longer than natively, one at a time",
     remedies: &[measurement(
-        "Measure how much of this latency parallel requests hide (compare with fileio.threads=1)",
+        "Measure whether more I/O threads hide this latency (compare with fileio.threads=1)",
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",
@@ -89,13 +89,12 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
-        n => format!(", the widest of {n},"),
+        n => format!(", the widest of {n} inconclusive ones"),
     };
     Some(Finding {
         text: format!(
-            "The 95 % CI of {}{} on {machine} is wide, ×{:.2} to ×{:.2}, and inconclusive.",
+            "The 95 % CI of {} on {machine} is wide{others}: ×{:.2} to ×{:.2}, inconclusive.",
             metric.label(),
-            others,
             interval.low,
             interval.high
         ),
@@ -147,9 +146,7 @@ mod tests {
         let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
-            found[0]
-                .finding
-                .contains("The 95 % CI of memory transfer on kvm is wide, ×0.30 to ×3.00, and inconclusive."),
+            found[0].finding.contains("The 95 % CI of memory transfer on kvm is wide: ×0.30 to ×3.00, inconclusive."),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

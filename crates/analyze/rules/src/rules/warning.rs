@@ -51,7 +51,7 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
     [measurement("Use its sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in the published result (`vmtax reproduce show sysbench-five`), so their figures are not \
+        format!("Workloads are smaller than in the published comparison (Xue Chunyu, 2020: `vmtax reproduce show sysbench-five`), so their figures are not \
              comparable: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],

@@ -396,10 +396,10 @@ fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFind
     });
     let left = match corrected.as_slice() {
         [] => None,
-        [row] => Some(format!("{} {}, significant alone", row.metric, mostly(row))),
-        several => Some(format!("{} significant alone", several.len())),
+        [row] => Some(format!("{} {}, significant before", row.metric, mostly(row))),
+        several => Some(format!("{} significant before", several.len())),
     };
-    let left = left.map(|left| format!("{left}, not after the correction for {} (Holm)", compared(findings)));
+    let left = left.map(|left| format!("{left}, not after Holm's correction for {}", compared(findings)));
     let all: Vec<String> = [left, noise].into_iter().flatten().collect();
     if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
 }
@@ -477,14 +477,14 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant alone, not after the \
-             correction for 1 comparison (Holm))."
+            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+             Holm's correction for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant alone, not after the \
-             correction for 2 comparisons (Holm); 1 not significant: noise up to ±30 % per round)."
+            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+             Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();
         assert_eq!(

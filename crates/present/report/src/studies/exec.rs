@@ -248,9 +248,9 @@ fn legend(machine: Machine) -> String {
     format!(
         "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads, virtiofsd or NFS server: they ran while the vCPU was blocked. Off CPU: none of \
-         these ran, for example while the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
-         less all parts, below 0 where CPU accounting of guest and host overlaps."
+         for QEMU's threads, virtiofsd or NFS server: they ran while the vCPU was blocked. Off CPU: neither vCPU, QEMU's threads nor \
+         server ran, for example while the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
+         minus all parts, below 0 where CPU accounting of guest and host overlaps."
     )
 }
 

@@ -36,8 +36,8 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
                  copied while it waited; a running thread has none among them (--stop-threads)."
             ),
             stops => format!(
-            "Wall-clock samples: {moments}, each of every thread. A thread was stopped {}, for {} (median), {} (p99), {} (max); \
-             a waiting thread needs no stop ({}).",
+            "Wall-clock sampling, {moments} times: a thread was stopped {}, for {} (median), {} (p99), {} (max); {} of waiting \
+             threads needed no stop.",
             times(stops),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),

@@ -99,12 +99,15 @@ fn futexes(found: &ScheduleFindings) -> Table {
 fn calls(thread: &ThreadTimes) -> Table {
     let times = [("mean", 0), ("stddev", 1), ("min", 2), ("max", 0), ("total", 0)];
     Table::of(format!("System calls of {}", thread.name), &thread.calls)
-        .column(Column::words("call").cut(20, 12), |call| call.name.as_str())
+        .column(Column::words("call").cut(20, 12), |call| match call.name.strip_suffix("_post") {
+            Some(name) => format!("after {name}"),
+            None => call.name.clone(),
+        })
         .column(Column::figures("count"), |call| count(call.count))
         .columns(times.map(|(name, spare)| Column::figures(name).spare(spare)), |call| {
             [call.mean_ns, call.stddev_ns, call.min_ns, call.max_ns, call.total_ns].map(nanoseconds)
         })
         .done()
         .most(SHOWN.2)
-        .notes(vec!["NAME_post: time outside of system calls, after that call and before the next.".to_owned()])
+        .notes(vec!["after NAME: time between that call and the next.".to_owned()])
 }

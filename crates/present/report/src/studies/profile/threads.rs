@@ -49,7 +49,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     ];
     let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.push((waiting(WaitFor::Other), "blocked in the kernel".to_owned()));
+    parts.push((waiting(WaitFor::Other), "in other waits".to_owned()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
     let part = |(part, what): &(f64, String)| {
@@ -148,8 +148,7 @@ fn wait(wait: &StateWait) -> String {
         ("", below) => format!(" (in {below})"),
         (call, below) => format!(" ({call} in {below})"),
     };
-    let what = if place.is_empty() && wait.reason == WaitFor::Other { "unknown" } else { wait.reason.label() };
-    format!("{what} {}{place}", percent(wait.fraction))
+    format!("{} {}{place}", wait.reason.label(), percent(wait.fraction))
 }
 
 fn source(found: &StateFindings) -> String {
