@@ -1,6 +1,6 @@
 //! Requests of disks between two samples: rates, mean times by esxtop's layers, percentiles from histograms.
 
-use super::Window;
+use super::window::Window;
 use vmtax_model::{BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, LatencyHistogram, RequestCounters};
 
 /// A host device whose rate differs from the guest's by less serves the guest alone, request for request: only then the

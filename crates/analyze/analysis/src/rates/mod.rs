@@ -3,11 +3,13 @@
 mod disks;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use vmtax_model::{
     CgroupCounters, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
     VmCounters, VmFacts, VmRates,
 };
+use window::Window;
 
 /// The rates between two samples of one VM, with what the rules find in them; `None` where they are of two processes, or
 /// in no order of time.
@@ -50,18 +52,6 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
     };
     rates.findings = vmtax_rules::evaluate(&vmtax_rules::Evidence { vm: Some(&rates), ..Default::default() });
     Some(rates)
-}
-
-/// The time between two samples.
-struct Window {
-    seconds: f64,
-}
-
-impl Window {
-    /// A counter's growth per second; 0 for one that began anew.
-    fn rate(&self, before: u64, after: u64) -> f64 {
-        after.saturating_sub(before) as f64 / self.seconds
-    }
 }
 
 /// Seconds as a part of the window. The kernel adds to its times in steps, so that they may be ahead of the clock.

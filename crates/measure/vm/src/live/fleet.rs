@@ -11,7 +11,7 @@ use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 use vmtax_model::{VmCounters, VmFacts};
 
-/// A process may become a QEMU after it was seen: all are looked at again after this.
+/// A process may become a QEMU after it was seen: all are checked again after this.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The VMs that are sampled. What was set in them is removed when the value is dropped.
@@ -125,7 +125,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The VMs of the host. Between full scans only processes that are new are looked at.
+    /// The VMs of the host. Between full scans only new processes are checked.
     fn scan(&mut self) -> Vec<i32> {
         if self.scanned.is_none_or(|at| at.elapsed() > FULL_SCAN_INTERVAL) {
             self.scanned = Some(Instant::now());
