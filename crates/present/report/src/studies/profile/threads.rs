@@ -104,21 +104,24 @@ fn listed(parts: &[String]) -> String {
     }
 }
 
-/// Whether it was on a CPU, or in its run queue.
-fn ran(thread: &&ThreadStates) -> bool {
-    thread.running + thread.runnable.unwrap_or(0.0) >= RAN
+/// The threads that were on a CPU or in its run queue; where none was, all, for what they waited for.
+fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
+    let ran = |thread: &&ThreadStates| thread.running + thread.runnable.unwrap_or(0.0) >= RAN;
+    let ran: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
+    if ran.is_empty() { found.threads.iter().collect() } else { ran }
 }
 
-/// The threads that did not run.
+/// The threads that are not shown.
 fn idle(found: &StateFindings) -> Option<String> {
-    let idle = found.threads.iter().filter(|thread| !ran(thread));
+    let shown: Vec<i32> = shown(found).iter().map(|thread| thread.tid).collect();
+    let idle = found.threads.iter().filter(|thread| !shown.contains(&thread.tid));
     let idle: Vec<String> = idle.map(|thread| format!("{} ({})", thread.name, thread.tid)).collect();
     (!idle.is_empty()).then(|| format!("Did not run: {}.", idle.join(", ")))
 }
 
 /// The threads as bars; a terminal has them in a table.
 pub fn states(found: &StateFindings) -> Figure<'_> {
-    let all: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
+    let all = shown(found);
     let bars = all.iter().take(SHOWN.1).map(|thread| (*thread, beside(thread))).collect();
     let more = all.len().saturating_sub(SHOWN.1);
     let caption = match more {
@@ -174,7 +177,7 @@ fn table(found: &StateFindings) -> Table {
         Column::words("waiting for").broken(28, 16),
     ];
     let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
-    for thread in found.threads.iter().filter(ran) {
+    for thread in shown(found) {
         let mut waits = named(thread).map(wait);
         let waiting = thread.waits.iter().map(|wait| wait.fraction).sum();
         let runnable = Cell::from(thread.runnable.map_or(NONE.to_owned(), percent));
@@ -212,6 +215,16 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
 mod tests {
     use super::*;
     use vmtax_model::{DevicesFrom, GuestExits};
+
+    #[test]
+    fn threads_that_did_not_run_are_named_below_the_others() {
+        let thread = |tid, running| ThreadStates { tid, name: format!("t{tid}"), running, ..ThreadStates::default() };
+        let found = |threads: &[ThreadStates]| StateFindings { threads: threads.to_vec(), ..StateFindings::default() };
+        let some = found(&[thread(1, 0.5), thread(2, 0.0)]);
+        assert_eq!((shown(&some).len(), idle(&some).as_deref()), (1, Some("Did not run: t2 (2).")));
+        let none = found(&[thread(1, 0.0), thread(2, 0.0)]);
+        assert_eq!((shown(&none).len(), idle(&none)), (2, None));
+    }
 
     /// Halt polling is CPU time of the vCPU's thread in which the guest is idle.
     #[test]
