@@ -111,7 +111,7 @@ fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
     if ran.is_empty() { found.threads.iter().collect() } else { ran }
 }
 
-/// The threads that are not shown.
+/// The threads that are left out, by name.
 fn idle(found: &StateFindings) -> Option<String> {
     let shown: Vec<i32> = shown(found).iter().map(|thread| thread.tid).collect();
     let idle = found.threads.iter().filter(|thread| !shown.contains(&thread.tid));
