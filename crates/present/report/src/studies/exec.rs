@@ -167,7 +167,7 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; of the additional time 55 % is halted, 13 % vCPU steal": the largest parts that together are no more than all.
+/// "; of the additional time, 55 % off CPU, 13 % vCPU steal": the largest parts that together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
