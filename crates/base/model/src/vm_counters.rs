@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::Role;
+use crate::{Missing, Role, VmFacts};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -32,6 +32,21 @@ pub struct VmCounters {
     pub balloon: Option<u64>,
     /// How long the monitor took over its answers, ns.
     pub monitor_ns: Option<u64>,
+}
+
+/// `vm-counters.json`: a running VM at the begin and the end of an interval in which nothing else observed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmSamples {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// What was known of it at the end.
+    pub vm: VmFacts,
+    /// At the begin.
+    pub before: VmCounters,
+    /// At the end.
+    pub after: VmCounters,
+    /// What could not be observed afterwards.
+    pub missing: Vec<Missing>,
 }
 
 /// Whether a guest runs, as its monitor says.
