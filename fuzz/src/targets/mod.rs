@@ -1,6 +1,7 @@
 //! One function for each parser of outside data. It panics where the parser breaks a promise.
 
 mod bzimage;
+mod domain_stats;
 mod guest_code;
 mod latency;
 mod launch;
@@ -37,6 +38,7 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "bzimage", run: bzimage::run },
+    Target { name: "domain_stats", run: domain_stats::run },
     Target { name: "guest_code", run: guest_code::run },
     Target { name: "latency", run: latency::run },
     Target { name: "launch", run: launch::run },

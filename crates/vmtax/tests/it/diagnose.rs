@@ -25,7 +25,7 @@ fn caused_by(place: &Place, vm: i32, rule: &str, options: &str) -> (Value, Strin
         if found["causes"][0]["rule"] == rule {
             return (found, out);
         }
-        last = found["causes"].clone();
+        last = serde_json::json!([found["causes"], found["rates"], found["missing"]]);
     }
     panic!("{rule} is not first, {TRIES} times: {last:#}");
 }

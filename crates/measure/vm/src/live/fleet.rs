@@ -1,5 +1,6 @@
 //! The VMs of the host, or those that were named, sampled together.
 
+use super::daemons::{Daemons, stats_of};
 use super::histograms::Histograms;
 use super::level::Level;
 use super::sampler::Sampler;
@@ -24,6 +25,7 @@ pub struct Fleet {
     /// Processes that are known to be no VM.
     others: BTreeSet<i32>,
     scanned: Option<Instant>,
+    daemons: Daemons,
     histograms: Option<Histograms>,
 }
 
@@ -51,6 +53,7 @@ impl Fleet {
             vms: BTreeMap::new(),
             others: BTreeSet::new(),
             scanned: None,
+            daemons: Daemons::default(),
             histograms: None,
         })
     }
@@ -61,6 +64,7 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), MachineError> {
         self.attach_new()?;
+        let stats = self.daemons.ask(self.vms.values());
         let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
         let (mut asked, mut others) = (Vec::new(), Vec::new());
         for sampler in self.vms.values_mut() {
@@ -68,9 +72,13 @@ impl Fleet {
         }
         // A monitor may take its time, and must not hold up the others.
         thread::scope(|scope| {
-            let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample()));
+            let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample(None)));
             let threads = asked.collect::<io::Result<Vec<_>>>()?;
-            let others = others.into_iter().filter_map(Sampler::sample).collect::<Vec<_>>();
+            let others = others.into_iter().filter_map(|sampler| {
+                let stats = stats_of(&stats, sampler).cloned();
+                sampler.sample(stats.as_ref())
+            });
+            let others = others.collect::<Vec<_>>();
             let asked = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
             counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));
             Ok(())

@@ -3,10 +3,12 @@
 use super::level::Level;
 use crate::vm::Vm;
 use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
+use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts};
+use vmtax_model::{DiskCounters, Role, ThreadCounters, VmCounters, VmFacts};
 use vmtax_observe::counters::{
     Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
 };
@@ -15,7 +17,7 @@ use vmtax_observe::{processes, thread_names};
 /// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// A monitor that does not answer is left alone for so long.
-const MONITOR_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const MONITOR_PAUSE: Duration = Duration::from_secs(30);
 
 /// A VM that is sampled.
 #[derive(Debug)]
@@ -32,8 +34,6 @@ pub(super) struct Sampler {
     refreshed: Instant,
     /// Until when its monitor is left alone.
     monitor_paused: Option<Instant>,
-    /// CPU time of its vCPUs in the last sample, ns.
-    vcpu_ns: u64,
     transparent_huge: Option<u64>,
 }
 
@@ -53,7 +53,6 @@ impl Sampler {
             questions: Questions::default(),
             refreshed: Instant::now(),
             monitor_paused: None,
-            vcpu_ns: u64::MAX,
             transparent_huge: None,
         };
         sampler.read_seldom();
@@ -66,8 +65,14 @@ impl Sampler {
         monitor.is_some_and(|monitor| self.level >= Level::Histograms || !monitor.taints())
     }
 
-    /// A sample; `None` where the VM's process has ended, also where another one has its PID now.
-    pub fn sample(&mut self) -> Option<VmCounters> {
+    /// The libvirt daemon that has its monitor, where the monitor is not asked.
+    pub fn daemon(&self) -> Option<&Path> {
+        self.vm.monitor().filter(|_| !self.asks_monitor())?.daemon()
+    }
+
+    /// A sample, with what its libvirt daemon says of it; `None` where the VM's process has ended, also where another one has its
+    /// PID now.
+    pub fn sample(&mut self, stats: Option<&DomainStats>) -> Option<VmCounters> {
         if started(self.facts.pid) != Some(self.started) {
             return None;
         }
@@ -78,7 +83,10 @@ impl Sampler {
         let pid = self.facts.pid;
         let at_ns = monotonic_ns();
         let threads = self.threads();
-        let (answers, monitor_ns) = self.ask();
+        let (mut answers, monitor_ns) = self.ask();
+        if let Some(stats) = stats {
+            answers = stats.answers.clone();
+        }
         let mut memory = memory(pid)?;
         memory.transparent_huge = self.transparent_huge;
         let taps: Vec<String> = self.facts.nics.iter().map(|nic| nic.tap.clone()).collect();
@@ -86,11 +94,11 @@ impl Sampler {
             pid,
             started: self.started,
             at_ns,
-            state: answers.state.or_else(|| self.domain_state(&threads)),
+            state: answers.state,
             memory,
             cgroup: cgroup_counters(&self.cgroups),
             process_io: process_io(pid),
-            disks: self.disks(answers.disks),
+            disks: self.disks(answers.disks, stats),
             nics: interfaces(pid, &taps),
             kvm: answers.kvm,
             balloon: answers.balloon,
@@ -135,17 +143,8 @@ impl Sampler {
         }
     }
 
-    /// The state of a libvirt domain whose vCPUs used no CPU time since the last sample: libvirt is asked, QEMU is not.
-    fn domain_state(&mut self, threads: &[ThreadCounters]) -> Option<RunState> {
-        let vcpus = threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
-        let ns = vcpus.map(|thread| thread.cpu_ns).sum();
-        let stands_still = ns == std::mem::replace(&mut self.vcpu_ns, ns);
-        let state = self.vm.monitor().filter(|_| stands_still)?.domain_state()?.ok()?;
-        Some(if state == "running" { RunState::Running } else { RunState::Stopped(state) })
-    }
-
-    /// The monitor's disks, else those that are known from outside, each with the block device beneath.
-    fn disks(&self, of_monitor: Vec<DiskCounters>) -> Vec<DiskCounters> {
+    /// The monitor's or libvirt's disks, else those that are known from outside, each with the block device beneath.
+    fn disks(&self, of_monitor: Vec<DiskCounters>, stats: Option<&DomainStats>) -> Vec<DiskCounters> {
         let of_facts = self.facts.disks.iter().map(|disk| {
             let file = || disk.file.to_string_lossy().into_owned();
             let name = if disk.id.is_empty() { file() } else { disk.id.clone() };
@@ -160,10 +159,13 @@ impl Sampler {
                 .map(|(name, _)| DiskCounters { name: name.clone(), ..DiskCounters::default() })
                 .collect();
         }
-        // libvirt's domains have other names for their disks as long as their monitor is not asked.
+        let of_file = |name: &str| {
+            let file = Path::new(stats?.files.get(name)?);
+            self.facts.disks.iter().find(|disk| disk.file == file)?.host_device
+        };
         let only = of_facts.first().filter(|_| of_facts.len() == 1 && disks.len() == 1).and_then(|(_, device)| *device);
         for disk in &mut disks {
-            disk.device = named(&disk.name).or(only).and_then(block_device);
+            disk.device = named(&disk.name).or_else(|| of_file(&disk.name)).or(only).and_then(block_device);
         }
         disks
     }

@@ -2,10 +2,11 @@
 
 use super::handle::Vm;
 use crate::vmm;
+use crate::vmm::qemu::attach::ATTACH_TIMEOUT;
+use crate::vmm::qemu::shared_socket::connect;
 use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use vmtax_model::Managed;
 
@@ -120,7 +121,7 @@ fn by_socket(path: &str) -> Result<i32, FindError> {
     if !data.file_type().is_socket() {
         return Err(error("it is a file of another kind"));
     }
-    let stream = UnixStream::connect(path).map_err(|e| error(&e.to_string()))?;
+    let stream = connect(Path::new(path), ATTACH_TIMEOUT).map_err(|e| error(&e.to_string()))?;
     let pid = socket_peercred(&stream).map_err(|e| error(&e.to_string()))?.pid.as_raw_nonzero().get();
     vmm::recognize(pid).map(|_| pid).ok_or_else(|| error(&format!("process {pid} listens there, which is no VMM")))
 }

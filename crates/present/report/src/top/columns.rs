@@ -64,7 +64,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     TopColumn {
         name: "IOPS",
         what: "reads, writes and flushes of all disks",
-        explanation: "As QEMU completes them (QMP query-blockstats). Not known without a monitor; for libvirt's domains from --level 1 on.",
+        explanation: "As QEMU completes them (QMP query-blockstats; of libvirt's domains virsh domstats). Not known without a monitor.",
         spare: 0,
         text: |vm| vm.io.map_or_else(none, |io| rate(io.per_s())),
         key: |vm| vm.io.map(|io| io.per_s()),

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Any start here is over then, also on a busy host.
@@ -101,10 +102,14 @@ impl Drop for Quota {
     }
 }
 
+/// One test at a time: the daemons that it started end with it.
+static LIBVIRT: Mutex<()> = Mutex::new(());
+
 /// libvirt's daemons of the system, started where none answers, and a domain in them. Both end with the value.
 pub struct Domain {
     pub name: String,
     _daemons: Vec<Ends>,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Domain {
@@ -114,6 +119,7 @@ impl Domain {
             skipped("libvirt is not installed");
             return None;
         }
+        let alone = LIBVIRT.lock().unwrap_or_else(PoisonError::into_inner);
         let answers = || virsh(&["list"]).is_some();
         let mut daemons = Vec::new();
         if !answers() {
@@ -128,7 +134,7 @@ impl Domain {
              <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
             disk.display()
         );
-        let domain = Domain { name, _daemons: daemons };
+        let domain = Domain { name, _daemons: daemons, _alone: alone };
         let xml = place.put("domain.xml", xml);
         assert!(virsh(&["create", xml.to_str().unwrap()]).is_some(), "no domain of {}", xml.display());
         Some(domain)

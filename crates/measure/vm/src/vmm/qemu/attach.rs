@@ -12,7 +12,7 @@ use std::time::Duration;
 use vmtax_model::Manager;
 
 /// A QMP socket that has a client accepts the connection but sends no greeting. Also how long a command may take.
-const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The monitor of a process: libvirt's connection where libvirt started it, else the first QMP socket of its command line
 /// that answers.

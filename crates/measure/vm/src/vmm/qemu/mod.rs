@@ -9,6 +9,7 @@ mod conversation;
 pub(crate) mod counters;
 pub(crate) mod disk_arguments;
 pub(crate) mod disks;
+pub(crate) mod domain_stats;
 mod dummy_devices;
 pub(crate) mod histograms;
 mod introspect;
@@ -18,12 +19,13 @@ pub(crate) mod manager;
 pub(crate) mod monitor;
 mod probe_points;
 mod rights;
-mod shared_socket;
+pub(crate) mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
 
 pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
+pub use domain_stats::read_domain_stats;
 pub use probe_points::PROBE_POINTS;
 
 use std::path::PathBuf;

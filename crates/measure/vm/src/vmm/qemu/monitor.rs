@@ -1,11 +1,14 @@
 //! QEMU's monitor: the few commands that are needed, as JSON. A typed schema would refuse the answers of other QEMU versions.
 
 use super::conversation::Conversation;
+use super::domain_stats::DomainStats;
 use super::libvirt::Domain;
 use super::shared_socket::SharedSocket;
 use crate::MachineError;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,11 +80,22 @@ impl Monitor {
         }
     }
 
-    /// What libvirt says of its domain's state, without asking QEMU: `running`, `paused`, …; `None` for another VM.
-    pub(crate) fn domain_state(&self) -> Option<Result<String, MachineError>> {
+    /// The socket of the libvirt daemon that has it; `None` for a VM of no libvirt.
+    pub(crate) fn daemon(&self) -> Option<&Path> {
         match &*self.way {
-            Way::Libvirt(domain) => Some(domain.state(self.timeout)),
+            Way::Libvirt(domain) => Some(domain.daemon()),
             _ => None,
+        }
+    }
+
+    /// What that daemon says of all its domains, by their names, without a mark on them.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where it does not answer.
+    pub(crate) fn domain_stats(&self) -> Result<BTreeMap<String, DomainStats>, MachineError> {
+        match &*self.way {
+            Way::Libvirt(domain) => domain.all_stats(self.timeout),
+            _ => Ok(BTreeMap::new()),
         }
     }
 

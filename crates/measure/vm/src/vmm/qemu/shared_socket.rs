@@ -2,10 +2,16 @@
 
 use super::conversation::Conversation;
 use crate::MachineError;
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often a socket with waiting clients is tried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The socket and the process that must listen there.
 #[derive(Debug)]
@@ -15,9 +21,10 @@ pub(crate) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`.
+    /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
+    /// waits already may not even accept it.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
-        let stream = UnixStream::connect(&self.path).map_err(|e| MachineError::Monitor(e.to_string()))?;
+        let stream = connect(&self.path, timeout).map_err(|e| MachineError::Monitor(e.to_string()))?;
         match listener(&stream) {
             Some(of) if of == self.pid => Conversation::begin(stream, timeout, timeout),
             of => {
@@ -29,7 +36,51 @@ impl SharedSocket {
     }
 }
 
+/// Connects to a socket. Where as many clients wait for it as it lets wait, a plain `connect` waits without a limit.
+///
+/// # Errors
+/// Of the kind [`io::ErrorKind::TimedOut`] where they wait for longer than `timeout`.
+pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY_INTERVAL),
+            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "other programs use it")),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 /// The process that listens where a stream leads; `None` where it is in a PID namespace that is not visible here.
 pub(crate) fn listener(stream: &UnixStream) -> Option<i32> {
     socket_peercred(stream).ok().map(|peer| peer.pid.as_raw_nonzero().get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{bind, listen};
+
+    #[test]
+    fn a_socket_at_which_others_wait_is_left_after_the_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("q.sock");
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let timeout = Duration::from_millis(100);
+        let waiting = connect(&path, timeout).unwrap();
+        let began = Instant::now();
+        assert_eq!(connect(&path, timeout).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(began.elapsed() >= timeout);
+        drop((waiting, socket));
+        assert_eq!(connect(&path, timeout).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
 }

@@ -1,0 +1,8 @@
+//! What `virsh domstats` prints.
+
+pub fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let read = vmtax_vm::read_domain_stats(&text);
+    // A domain and a disk take a line each, at least.
+    assert!(read <= text.lines().count() + 1, "{read} of {text:?}");
+}
