@@ -1,5 +1,6 @@
 //! Counters of running VMs, sampled again and again.
 
+mod daemon;
 mod fleet;
 mod histograms;
 mod level;

@@ -1,12 +1,13 @@
 //! The counters of one VM.
 
+use super::daemon::Daemon;
 use super::level::Level;
 use crate::vm::Vm;
 use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
 use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts};
+use vmtax_model::{DiskCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
 };
@@ -28,6 +29,8 @@ pub(super) struct Sampler {
     cgroups: Cgroups,
     /// The kernel's own threads that move its packets, where they are no threads of its process.
     vhost: Vec<i32>,
+    daemons: Vec<Daemon>,
+    settings: VmSettings,
     questions: Questions,
     refreshed: Instant,
     /// Until when its monitor is left alone.
@@ -50,6 +53,8 @@ impl Sampler {
             level,
             cgroups: Cgroups::default(),
             vhost: Vec::new(),
+            daemons: Vec::new(),
+            settings: VmSettings::default(),
             questions: Questions::default(),
             refreshed: Instant::now(),
             monitor_paused: None,
@@ -95,6 +100,8 @@ impl Sampler {
             kvm: answers.kvm,
             balloon: answers.balloon,
             monitor_ns,
+            daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
+            settings: self.settings.clone(),
             threads,
         })
     }
@@ -114,6 +121,7 @@ impl Sampler {
                 role: known.get(&thread.tid).map_or_else(named, |role| (*role).clone()),
                 cpu_ns: thread.cpu_ns,
                 wait_ns: thread.wait_ns,
+                turns: thread.turns,
             }
         };
         times.into_iter().chain(of_kernel).map(counted).collect()
@@ -181,6 +189,8 @@ impl Sampler {
             let of_kernel = processes().filter(|stat| stat.comm == name && !own.contains(&stat.pid));
             self.vhost = of_kernel.map(|stat| stat.pid).collect();
         }
+        self.settings = self.vm.settings(self.level >= Level::Histograms);
+        self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();
         if self.level >= Level::Histograms {

@@ -18,6 +18,7 @@ pub(crate) mod manager;
 pub(crate) mod monitor;
 mod probe_points;
 mod rights;
+pub(crate) mod settings;
 mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
@@ -25,6 +26,7 @@ pub(crate) mod threads;
 pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
 pub use probe_points::PROBE_POINTS;
+pub use settings::read_settings;
 
 use std::path::PathBuf;
 use vmtax_model::Managed;
