@@ -158,29 +158,33 @@ fn a_small_l2_cache_under_random_reads_is_found_and_enlarged_live() {
 #[test]
 fn a_busy_iothread_of_two_disks_is_found() {
     let place = Place::new();
-    // A cipher without instructions of its own keeps the thread busy.
+    // Ciphers without instructions of their own, three deep, keep the thread busy.
     let more = "-object iothread,id=shared -object secret,id=key,data=secret";
     let vm = BootGuest::start(&place, "iothread", "tcg", &random_requests(false, &[0x81, 0x82], 120, 14), "", more);
+    let command = |execute: &str, arguments: Value| vm.command(&value!({ "execute": execute, "arguments": arguments }));
     for disk in ["disk1", "disk2"] {
         let file = place.put(&format!("{disk}.luks"), []);
-        let node = format!("{disk}-file");
-        let command =
-            |execute: &str, arguments: Value| vm.command(&value!({ "execute": execute, "arguments": arguments }));
-        command("blockdev-add", value!({ "driver": "file", "filename": file, "node-name": node }));
-        let options = value!({ "driver": "luks", "file": node, "size": 16 << 20, "key-secret": "key",
-            "cipher-alg": "serpent-256", "hash-alg": "sha512", "iter-time": 10 });
-        // QEMU times the hash by CPU time, which on a busy host may not have grown when it looks.
-        until("the image is made", || {
-            command("blockdev-create", value!({ "job-id": disk, "options": options }));
-            let job = until("the job ends", || {
-                let jobs = vm.ask("query-jobs");
-                jobs.as_array()?.iter().find(|job| job["id"] == disk && job["status"] == "concluded").cloned()
+        let mut below = format!("{disk}-file");
+        command("blockdev-add", value!({ "driver": "file", "filename": file, "node-name": below }));
+        for (layer, mib) in [24, 20, 16].into_iter().enumerate() {
+            let options = value!({ "driver": "luks", "file": below, "size": mib << 20, "key-secret": "key",
+                "cipher-alg": "serpent-256", "hash-alg": "sha512", "iter-time": 10 });
+            // QEMU times the hash by CPU time, which on a busy host may not have grown when it looks.
+            until("the image is made", || {
+                command("blockdev-create", value!({ "job-id": disk, "options": options }));
+                let job = until("the job ends", || {
+                    let jobs = vm.ask("query-jobs");
+                    jobs.as_array()?.iter().find(|job| job["id"] == disk && job["status"] == "concluded").cloned()
+                });
+                command("job-dismiss", value!({ "id": disk }));
+                job["error"].is_null().then_some(())
             });
-            command("job-dismiss", value!({ "id": disk }));
-            job["error"].is_null().then_some(())
-        });
-        command("blockdev-add", value!({ "driver": "luks", "file": node, "node-name": disk, "key-secret": "key" }));
-        command("device_add", value!({ "driver": "virtio-blk-pci", "drive": disk, "id": disk, "iothread": "shared" }));
+            let node = format!("{disk}-{layer}");
+            let options = value!({ "driver": "luks", "file": below, "node-name": node, "key-secret": "key" });
+            command("blockdev-add", options);
+            below = node;
+        }
+        command("device_add", value!({ "driver": "virtio-blk-pci", "drive": below, "id": disk, "iothread": "shared" }));
     }
     vm.ask("cont");
     let found = first(&place, vm.pid(), "vm-shared-iothread");
