@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vmtax_layers::LayersError;
 use vmtax_model::limit_remedy;
 use vmtax_profile::ProfileError;
-use vmtax_recording::Recording;
+use vmtax_recording::{Recording, RecordingError};
 use vmtax_report::{Report, ReportError};
 
 /// A study's findings in a recording, and how they are shown.
@@ -97,6 +97,15 @@ pub enum StudyError {
     /// Its traces cannot be read, or there are none.
     #[error(transparent)]
     Layers(#[from] LayersError),
+    /// The counters of a running VM cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The counters of a running VM are not of one process, or not in the order of time.
+    #[error("the counters in {folder} are not of one VM: diagnose it again", folder = .folder.display())]
+    Counters {
+        /// The recording.
+        folder: PathBuf,
+    },
     /// What was sampled cannot be read or drawn.
     #[error(transparent)]
     Profile(#[from] ProfileError),

@@ -4,6 +4,7 @@
 mod analysis;
 mod antipatterns;
 mod compare;
+mod diagnose;
 mod exec;
 mod exits;
 pub mod history;
@@ -19,6 +20,7 @@ mod vm;
 
 pub use analysis::{ReportFile, StudyError};
 pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_recordings, forecast};
+pub use diagnose::DiagnoseOptions;
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
 pub use layers::LayersOptions;

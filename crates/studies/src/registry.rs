@@ -5,7 +5,7 @@ use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::{exits, layers, reproduce, vm};
+use crate::{diagnose, exits, layers, reproduce, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -34,6 +34,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             let findings = vmtax_analysis::antipatterns(plan, host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
         }
+        Study::Diagnose(_) => found(recording, diagnose::findings(recording)?, page::vm_diagnosis::report, page::json),
         Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
         Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
     };

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
 use vmtax_studies::{
-    CompareOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions, ShareOptions,
+    CompareOptions, DiagnoseOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions,
+    ShareOptions,
 };
 
 /// Measure the overhead of QEMU/KVM guests against their host, find the layer that causes it, profile running VMs.
@@ -34,6 +35,7 @@ const EXAMPLES: &str = "Examples:
   vmtax run --quick              overhead of a guest, in under 3 minutes
   vmtax exec -- ./benchmark      overhead of your own command
   vmtax top                      which running VM suffers from what
+  vmtax diagnose web01           why a running VM is slow, and what to change
   vmtax profile --vm web01       where a running QEMU spends its time
   vmtax report                   the newest report again
 
@@ -44,7 +46,7 @@ Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 in
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
-    ("Running VMs", &["vms", "top", "profile"]),
+    ("Running VMs", &["vms", "top", "diagnose", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers"]),
     ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
@@ -84,6 +86,8 @@ Examples:
     Vms(VmsArgs),
     /// Watch running VMs live: run-queue wait, throttling, disks, network, VM exits
     Top(TopArgs),
+    /// Find out why a running VM is slow, and what to change
+    Diagnose(Box<StudyArgs<DiagnoseOptions>>),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device

@@ -60,6 +60,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Vms(args) => command::vms(&args),
         Command::Top(args) => command::top(&args),
         Command::Run(args) => command::study(&args),
+        Command::Diagnose(args) => command::study(&args),
         Command::Layers(args) => command::study(&args),
         Command::Scale(args) => command::study(&args),
         Command::Compare(args) => command::compare(&args),

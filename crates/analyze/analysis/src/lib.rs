@@ -5,6 +5,7 @@ mod antipatterns;
 mod compare;
 #[cfg(test)]
 mod coverage;
+mod diagnosis;
 mod exec;
 mod exits;
 mod growth;
@@ -19,6 +20,7 @@ mod warnings;
 
 pub use antipatterns::antipatterns;
 pub use compare::{MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look};
+pub use diagnosis::diagnosis;
 pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;

@@ -52,6 +52,8 @@ pub struct Exits<'a> {
     pub seconds: f64,
     /// vCPUs that made any.
     pub vcpus: usize,
+    /// Mean time of an exit that is no halt, ns; 0 where no exit was timed.
+    pub mean_ns: f64,
     /// By register: reads, writes, and of these the ones that QEMU handled.
     pub registers: &'a [(Register, [u64; 3])],
     /// The regular interrupt that comes most often: how often, and its rate while it does, Hz.
@@ -116,6 +118,16 @@ impl Exits<'_> {
 
     pub(crate) fn per_s(&self, count: u64) -> f64 {
         count as f64 / self.seconds.max(f64::EPSILON)
+    }
+
+    /// The part of the vCPUs' time that so many exits take, at most 1.
+    pub(crate) fn share(&self, count: u64) -> f64 {
+        self.part(count as f64 * self.mean_ns)
+    }
+
+    /// A time in ns as a part of the vCPUs' time, at most 1.
+    pub(crate) fn part(&self, ns: f64) -> f64 {
+        (ns / 1e9 / (self.seconds * self.vcpus.max(1) as f64).max(f64::EPSILON)).min(1.0)
     }
 
     /// Whether that many exits are worth a finding.

@@ -62,7 +62,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
 
 /// Whether a rule finds something in five seconds of these exits of two vCPUs.
 pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
-    let exits = Exits { seconds: 5.0, vcpus: 2, registers, tick: None, counters: &BTreeMap::new() };
+    let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers, tick: None, counters: &BTreeMap::new() };
     !advice(id, &Evidence { exits: Some(&exits), ..Evidence::default() }).is_empty()
 }
 

@@ -9,8 +9,7 @@ pub struct Advice {
     pub rule: String,
     /// The finding: one sentence with its figure.
     pub finding: String,
-    /// What the remedies can give back at most: a share of the measured time, 0 to 1; of VM exits, their number. 0 where
-    /// that is not known.
+    /// What the remedies can give back at most: a share of the measured time, 0 to 1. 0 where that is not known.
     pub gain: f64,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,
@@ -56,14 +55,16 @@ impl Remedy {
 }
 
 impl Remedy<&str> {
-    /// A remedy of its own, with `NAME` in each text replaced by the text beside it.
+    /// A remedy of its own, with `NAME` in each text replaced by the text beside it. `VM` in the action is a word, not a name.
     pub fn filled(&self, values: &[(&str, String)]) -> Remedy {
-        let fill = |text: &str| values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
+        let replaced = |text: String, (name, value): &(&str, String)| text.replace(name, value);
+        let fill = |text: &str| values.iter().fold(text.to_owned(), replaced);
+        let in_action = values.iter().filter(|(name, _)| *name != "VM");
         Remedy {
             place: self.place,
             setting: fill(self.setting),
             value: fill(self.value),
-            action: fill(self.action),
+            action: in_action.fold(self.action.to_owned(), replaced),
             line: fill(self.line),
             cost: self.cost,
             read_back: fill(self.read_back),

@@ -107,7 +107,7 @@ pub struct GuestExits {
     pub lost: u64,
     /// KVM's own counters, by how much they grew. Empty where they could not be read.
     pub counters: BTreeMap<String, u64>,
-    /// Known costs, the most frequent first.
+    /// Known costs, the one that takes most time first.
     pub advice: Vec<Advice>,
 }
 

@@ -44,6 +44,7 @@ mod trace;
 mod trial;
 mod vm;
 mod vm_counters;
+mod vm_diagnosis;
 mod vm_layers;
 mod vm_rates;
 mod vm_settings;
@@ -108,8 +109,9 @@ pub use trial::{
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
     BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters,
-    NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters,
+    NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters, VmSamples,
 };
+pub use vm_diagnosis::VmDiagnosis;
 pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,

@@ -280,6 +280,8 @@ pub mod files {
     pub const QEMU_LOG: &str = "qemu.log";
     /// [`crate::VmTrace`].
     pub const VM_TRACE: &str = "vm-trace.json";
+    /// [`crate::VmSamples`].
+    pub const VM_COUNTERS: &str = "vm-counters.json";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{Role, VmSettings};
+use crate::{Missing, Role, VmFacts, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -38,6 +38,21 @@ pub struct VmCounters {
     /// Its settings, as they were last read.
     #[serde(default)]
     pub settings: VmSettings,
+}
+
+/// `vm-counters.json`: a running VM at the begin and the end of an interval in which nothing else observed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmSamples {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// What was known of it at the end.
+    pub vm: VmFacts,
+    /// At the begin.
+    pub before: VmCounters,
+    /// At the end.
+    pub after: VmCounters,
+    /// What could not be observed afterwards.
+    pub missing: Vec<Missing>,
 }
 
 /// Whether a guest runs, as its monitor says.

@@ -12,7 +12,7 @@ mod shares;
 mod stood_still;
 pub mod tool_output;
 
-pub use observe::{profile, vm_exits, vm_layers};
+pub use observe::{diagnose, profile, vm_exits, vm_layers};
 pub use requirements::{Requirements, find_requirements};
 pub use run::{Ended, Progress, Watch, run};
 
@@ -73,6 +73,12 @@ pub enum RunError {
     #[error("process {pid} runs no VM: `vmtax vms` lists those that run")]
     NoVm {
         /// The process.
+        pid: i32,
+    },
+    /// A VM that ended before it was observed for long enough to say something.
+    #[error("the VM of process {pid} ended while it was observed: `vmtax vms` lists those that run")]
+    Ended {
+        /// Its process.
         pid: i32,
     },
     /// A VM without VM exits.

@@ -47,11 +47,19 @@ impl RunningVmOptions {
     /// The plan of a study of the VM that was named; `None` where none was.
     pub(crate) fn plan(&self, study: fn(ObservedVm) -> Study) -> Option<Result<CheckedPlan, OptionsError>> {
         let name = self.vm.as_deref()?;
-        Some(Vm::find(name).map_err(OptionsError::from).and_then(|vm| {
-            let time_ms = ((self.duration.unwrap_or(OBSERVED_S) * 1e3).round() as u64).max(1);
-            let study = study(ObservedVm { pid: vm.pid(), time_ms });
-            let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
-            Ok(CheckedPlan::new(Plan { study, ..plan })?)
-        }))
+        Some(plan_of_vm(name, self.duration.unwrap_or(OBSERVED_S), study))
     }
+}
+
+/// The plan of a study of a running VM, for so many seconds.
+pub(crate) fn plan_of_vm(
+    name: &str,
+    seconds: f64,
+    study: fn(ObservedVm) -> Study,
+) -> Result<CheckedPlan, OptionsError> {
+    let vm = Vm::find(name)?;
+    let time_ms = ((seconds * 1e3).round() as u64).max(1);
+    let study = study(ObservedVm { pid: vm.pid(), time_ms });
+    let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
+    Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

@@ -1,6 +1,6 @@
 //! The options of `vmtax profile`, and the plan that they mean.
 
-use super::settings::{HZ, OWN_STOP_LIMIT_MS, STACK, WALL_HZ, attached, inside};
+use super::settings::{OWN_STOP_LIMIT_MS, attached, inside};
 use crate::options::values::{duration, duration_or_zero};
 use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help};
 use clap::Args;
@@ -76,10 +76,10 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// Samples per second of each running thread
-    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = ProfileSettings::HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
     /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
-    #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = ProfileSettings::WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After
     /// a stop longer than TIME no thread is stopped any more [default: 5ms]. For a workload's guest always on, with 1s
@@ -89,13 +89,13 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_zero)]
     events: f64,
     /// Bytes of stack copied with each sample
-    #[arg(long, value_name = "BYTES", default_value_t = STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = ProfileSettings::STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     stack: u32,
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
     /// Samples per second in the guest, by perf_events of its kernel; 0 for none
-    #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = ProfileSettings::HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
     /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process
     #[arg(long, help_heading = "Workload", value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]

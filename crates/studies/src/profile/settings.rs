@@ -2,14 +2,8 @@
 
 use vmtax_model::{CommandSpec, CountBy, Inside, Plan, Probes, ProfileSettings, ProfileSpec, Study};
 
-/// Samples a second of each thread that runs.
-pub(super) const HZ: u32 = 99;
-/// Wall-clock samples a second of every thread.
-pub(super) const WALL_HZ: u32 = 19;
 /// A guest of vmtax's own may be stopped: it serves nobody.
 pub(super) const OWN_STOP_LIMIT_MS: u64 = 1000;
-/// Bytes copied of a stack.
-pub(super) const STACK: u32 = 12_288;
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
 const GUEST_STACK: u32 = 8192;
 
@@ -34,19 +28,19 @@ pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
         pid: None,
         file: None,
         time_ms: None,
-        hz: HZ,
-        wall_hz: WALL_HZ,
+        hz: ProfileSettings::HZ,
+        wall_hz: ProfileSettings::WALL_HZ,
         stop_limit_ms: Some(OWN_STOP_LIMIT_MS),
         // Which functions differ is asked for; events would take the first second of a short command.
         events_ms: 0,
-        stack: STACK,
+        stack: ProfileSettings::STACK,
         symbols: None,
     };
     // One observer of requests or of QEMU at a time.
     let command = plan.command().map(|command| Box::new(CommandSpec { layers: false, ..command.clone() }));
     let guests = plan.columns().into_iter().filter(|(machine, _)| machine.is_guest());
     let profile = |(machine, side): (vmtax_model::Machine, &str)| {
-        let probes = vec![if machine.has_kernel() { inside(HZ, None) } else { Probes::None }];
+        let probes = vec![if machine.has_kernel() { inside(ProfileSettings::HZ, None) } else { Probes::None }];
         let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
         let study = Study::Profile(ProfileSpec { settings: settings.clone(), command: command.clone() });
         let (name, machines) = (format!("{}-profile", plan.name), vec![machine]);

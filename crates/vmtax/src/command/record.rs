@@ -13,6 +13,7 @@ use std::time::Duration;
 use vmtax_model::number::{counted, nanoseconds};
 use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_observe::StopTime;
+use vmtax_recording::TrialFiles;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
 use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
@@ -82,7 +83,10 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
         let what = "the plan is of a file of another tool: give that to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
-    vmtax_observe::may_observe(pid)?;
+    // A diagnosis lists what this user may not observe.
+    if !matches!(plan.study, Study::Diagnose(_)) {
+        vmtax_observe::may_observe(pid)?;
+    }
     if let Some((settings, limit)) = settings.and_then(|settings| Some((settings, settings.stop_limit()?))) {
         display.note(&expected_stops(pid, settings.wall_hz, limit));
     }
@@ -94,7 +98,8 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
-    let observe = |files| match (&plan.study, settings) {
+    let observe = |files: TrialFiles| match (&plan.study, settings) {
+        (Study::Diagnose(vm), _) => vmtax_runner::diagnose(vm, &|| writer.trial_files(0), &stopped),
         (Study::VmLayers(vm), _) => vmtax_runner::vm_layers(vm, files, &stopped),
         (Study::VmExits(vm), _) => vmtax_runner::vm_exits(vm, files, &stopped),
         (_, Some(settings)) => vmtax_runner::profile(pid, settings, files, &stopped),

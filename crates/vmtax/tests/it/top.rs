@@ -1,51 +1,15 @@
 //! `vmtax top` beside QEMUs that others started, with planted causes.
 
-use crate::common::{Domain, Ends, Place, Signal, json, skipped, until, virsh};
+use crate::common::{Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, virsh};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 use vmtax_vm::Vm;
-
-/// A VM under TCG with one vCPU that executes `jmp $`, started by hand, with a name of its own.
-struct Busy {
-    name: String,
-    qemu: Ends,
-}
-
-impl Busy {
-    fn start(place: &Place, name: &str, more: &str) -> Busy {
-        // EB FE is a jump to itself; 55 AA makes a boot sector of it.
-        let mut sector = vec![0xeb, 0xfe];
-        sector.resize(510, 0);
-        sector.extend([0x55, 0xaa]);
-        let boot = place.put(&format!("{name}.img"), sector);
-        let name = format!("{name}-{}", std::process::id());
-        let words = format!(
-            "-nodefaults -display none -accel tcg -m 16 -name {name},debug-threads=on -drive file={},format=raw,if=ide {more}",
-            boot.display()
-        );
-        let busy = Busy { name, qemu: Ends::start("qemu-system-x86_64", &words) };
-        until("it runs", || vmtax_vm::running().contains(&busy.pid()).then_some(()));
-        busy
-    }
-
-    fn pid(&self) -> i32 {
-        self.qemu.0.id() as i32
-    }
-
-    /// What `vmtax top` says of it in one interval.
-    fn rates(&self, place: &Place, options: &str) -> Value {
-        let words = format!("top {} --json {options}", self.pid());
-        let sample = json(&place.vmtax(&words).succeeds().stdout);
-        assert_eq!((&sample["schema"], &sample["vms"].as_array().unwrap().len().into()), (&2.into(), &Value::from(1)));
-        sample["vms"][0].clone()
-    }
-}
 
 /// The rule that fires first.
 fn first_rule(vm: &Value) -> &str {
@@ -72,30 +36,6 @@ fn a_cpu_hog_on_the_vcpus_cpu_is_run_queue_wait() {
     assert!(vm["findings"][0]["remedies"][0]["line"].as_str().unwrap().contains("cpuset.cpus"));
 }
 
-/// A control group with a CPU quota; removed with the value.
-struct Quota(PathBuf);
-
-impl Quota {
-    /// A fifth of a CPU. `None` where this host has no CPU controller for us.
-    fn set() -> Option<Quota> {
-        let name = format!("top-test-{}", std::process::id());
-        let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-        let (folder, file, value) = match first.exists() {
-            true => (Path::new("/sys/fs/cgroup/cpu").join(name), "cpu.cfs_quota_us", "20000"),
-            false => (Path::new("/sys/fs/cgroup").join(name), "cpu.max", "20000 100000"),
-        };
-        fs::create_dir(&folder).ok()?;
-        let quota = Quota(folder);
-        fs::write(quota.0.join(file), value).ok().map(|()| quota)
-    }
-}
-
-impl Drop for Quota {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 #[ignore = "needs root"]
 fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
@@ -107,9 +47,9 @@ fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
         let rates = vm.rates(&place, "--duration 1");
         (first_rule(&rates) == "vm-throttled").then_some(rates)
     });
-    assert!(rates["cgroup"].as_str().unwrap().contains("top-test-"), "{rates:#}");
+    assert!(rates["cgroup"].as_str().unwrap().contains("vmtax-test-"), "{rates:#}");
     let line = rates["findings"][0]["remedies"][0]["line"].as_str().unwrap();
-    assert!(line.contains("top-test-") && line.contains("cpu.max"), "{line}");
+    assert!(line.contains("vmtax-test-") && line.contains("cpu.max"), "{line}");
     drop(vm);
     until("the group is empty", || fs::remove_dir(&quota.0).ok());
 }
@@ -296,6 +236,8 @@ fn packets_of_a_tap_are_counted_and_drops_are_found() {
 fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     let place = Place::new();
     let (first, second) = (Busy::start(&place, "ends", "-S"), Busy::start(&place, "stays", "-S"));
+    // Where no VM runs at all, the reason is another one.
+    place.vmtax("top no-such-vm --batch").fails(&["vmtax vms"]);
     let words = format!("top {} {} --json --interval 0.3", first.pid(), second.pid());
     let running = place.vmtax(&words).start(60);
     running.settled();
@@ -308,7 +250,6 @@ fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     let lines: Vec<Value> = outcome.stdout.lines().map(json).collect();
     assert!(lines.iter().any(|line| line["notes"][0].as_str().is_some_and(|note| note.ends_with("has ended"))));
 
-    place.vmtax("top no-such-vm --batch").fails(&["vmtax vms"]);
     place.vmtax("top --explain %NOPE").fails(&["there is no column", "%RDY"]);
     place.vmtax("top --explain rdy").succeeds().shows("Run-queue wait");
     place.vmtax("top --interval 0").fails(&["0.1 to 86400"]);

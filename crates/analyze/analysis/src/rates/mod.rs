@@ -2,7 +2,7 @@
 
 mod disks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{

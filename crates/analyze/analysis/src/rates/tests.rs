@@ -7,7 +7,7 @@ use vmtax_model::{
     RequestCounters, Role, RoleSource, RunState, ThreadCounters, VmCounters, VmFacts, Vmm,
 };
 
-fn facts(vcpus: usize) -> VmFacts {
+pub(crate) fn facts(vcpus: usize) -> VmFacts {
     VmFacts {
         pid: 5,
         name: Some("web".to_owned()),

@@ -16,7 +16,8 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let (seconds, counters) = (*seconds, counters.clone());
     let Some(traced) = traced else {
         // Only KVM's counters are available.
-        let advice = advice(&Exits { seconds, vcpus: 1, registers: &[], tick: None, counters: &counters });
+        let none = Exits { seconds, vcpus: 1, mean_ns: 0.0, registers: &[], tick: None, counters: &counters };
+        let advice = advice(&none);
         return GuestExits {
             seconds,
             vcpus: Vec::new(),
@@ -54,7 +55,9 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     addresses.truncate(MAX_ADDRESSES);
     let rates = traced.regular.iter().copied();
     let tick = rates.filter(|(_, hz)| *hz < MAX_TICK_HZ).max_by(|a, b| a.0.cmp(&b.0));
-    let advice = advice(&Exits { seconds, vcpus: tids.len(), registers: &registers, tick, counters: &counters });
+    let mean_ns = mean_ns(&reasons);
+    let advice =
+        advice(&Exits { seconds, vcpus: tids.len(), mean_ns, registers: &registers, tick, counters: &counters });
     GuestExits {
         seconds,
         vcpus: tids.iter().zip(0..).map(|(&tid, n)| group.vcpu(tid, vcpu(traced, tid).unwrap_or(n))).collect(),
@@ -76,7 +79,15 @@ fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
     })
 }
 
-/// Known costs that the exits show, the most frequent first.
+/// Mean time of an exit that is no halt, which lasts until the next event; 0 where none was timed.
+fn mean_ns(reasons: &[ExitReason]) -> f64 {
+    let others = reasons.iter().filter(|reason| !reason.reason.eq_ignore_ascii_case("hlt"));
+    let (ns, timed) =
+        others.fold((0.0, 0), |(ns, timed), reason| (ns + reason.exits.total_ns, timed + reason.exits.timed));
+    if timed == 0 { 0.0 } else { ns / timed as f64 }
+}
+
+/// Known costs that the exits show, the one that takes most time first.
 fn advice(exits: &Exits<'_>) -> Vec<Advice> {
     vmtax_rules::evaluate(&Evidence { exits: Some(exits), ..Evidence::default() })
 }

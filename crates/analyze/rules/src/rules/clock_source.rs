@@ -66,14 +66,14 @@ pub(super) const HPET_CLOCK: Rule = Rule {
 };
 
 fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<Finding> {
-    let reads =
-        evidence.exits.map(|exits| exits.reads(register)).filter(|n| evidence.exits.is_some_and(|e| e.many(*n)));
-    let finding = |reads: u64| Finding {
+    let Some(exits) = evidence.exits else { return Vec::new() };
+    let reads = exits.reads(register);
+    let finding = Finding {
         text: format!("The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.", count(reads)),
-        gain: reads as f64,
+        gain: exits.share(reads),
         ..Finding::default()
     };
-    reads.map(finding).into_iter().collect()
+    if exits.many(reads) { vec![finding] } else { Vec::new() }
 }
 
 #[cfg(test)]

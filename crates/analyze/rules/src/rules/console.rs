@@ -36,7 +36,7 @@ pub(super) const UART_POLLING: Rule = Rule {
                 count(polls),
                 count(bytes)
             ),
-            gain: polls as f64,
+            gain: exits.share(polls),
             ..Finding::default()
         };
         if exits.many(polls) && polls * 2 >= bytes && bytes > 0 { vec![finding] } else { Vec::new() }
@@ -66,7 +66,7 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
         let rate = exits.per_s(bytes);
         let finding = Finding {
             text: format!("The guest writes {rate:.0} bytes a second to a UART: each is an exit."),
-            gain: bytes as f64,
+            gain: exits.share(bytes),
             ..Finding::default()
         };
         if exits.many(bytes) && rate >= MIN_BYTES_PER_S { vec![finding] } else { Vec::new() }
@@ -99,7 +99,7 @@ pub(super) const VGA_CURSOR: Rule = Rule {
                 "The guest writes {} times to the VGA's CRT controller, as it does to move the text cursor.",
                 count(writes)
             ),
-            gain: writes as f64,
+            gain: exits.share(writes),
             ..Finding::default()
         };
         if exits.many(writes) { vec![finding] } else { Vec::new() }

@@ -35,7 +35,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
     evaluate: |evidence| {
         let Some(exits) = evidence.exits else { return Vec::new() };
         let (vain, useful) = (exits.counter("halt_poll_fail_ns"), exits.counter("halt_poll_success_ns"));
-        let share = vain / 1e9 / (exits.seconds * exits.vcpus.max(1) as f64).max(f64::EPSILON);
+        let share = exits.part(vain);
         let finding = Finding {
             text: format!(
                 "KVM polled {:.1} ms in vain for halted vCPUs ({:.0} % of their time), {:.1} ms with success.",
@@ -43,7 +43,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 share * 100.0,
                 useful / 1e6
             ),
-            gain: exits.counter("halt_attempted_poll"),
+            gain: share,
             ..Finding::default()
         };
         if share >= MAX_SHARE && vain > useful { vec![finding] } else { Vec::new() }
@@ -60,7 +60,7 @@ mod tests {
         let of = |vain, useful| {
             let counters = [("halt_poll_fail_ns", vain), ("halt_poll_success_ns", useful)];
             let counters = counters.map(|(name, ns)| (name.to_owned(), ns)).into();
-            let exits = Exits { seconds: 5.0, vcpus: 2, registers: &[], tick: None, counters: &counters };
+            let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick: None, counters: &counters };
             findings("halt-polling", &Evidence { exits: Some(&exits), ..Evidence::default() })
         };
         let text = "KVM polled 2000.0 ms in vain for halted vCPUs (20 % of their time), 1.0 ms with success.";

@@ -2,7 +2,7 @@
 
 use crate::evidence::{MIN_EXITS, Register};
 use crate::rule::instruction;
-use crate::{Finding, Rule};
+use crate::{Exits, Finding, Rule};
 use vmtax_model::{ChangeCost, Remedy, SettingPlace, number};
 
 /// Slower timers are usual: Linux ticks 100 to 250 times a second.
@@ -19,14 +19,14 @@ pub(super) const FAST_TICK: Rule = Rule {
     }],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): from 1000 to 100 Hz",
     evaluate: |evidence| {
-        let tick = evidence.exits.and_then(|exits| exits.tick);
-        let fast = tick.filter(|(count, hz)| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
-        let finding = |(count, hz)| Finding {
+        let tick = evidence.exits.and_then(|exits| Some((exits, exits.tick?)));
+        let fast = tick.filter(|(_, (count, hz))| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
+        let finding = |(exits, (count, hz)): (&Exits<'_>, (u64, f64))| Finding {
             text: format!(
                 "An interrupt comes {hz:.0} times a second, as regularly as a timer's: {} times in all.",
                 number::count(count)
             ),
-            gain: count as f64,
+            gain: exits.share(count),
             ..Finding::default()
         };
         fast.map(finding).into_iter().collect()
@@ -62,30 +62,31 @@ pub(super) const EOI: Rule = Rule {
     source: "Linux kernel commit ae7a2a3fb6f8: fewer exits of an interrupt, by as much as half",
     evaluate: |evidence| {
         let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
-        let finding = |ends: u64| Finding {
+        let finding = |exits: &Exits<'_>, ends: u64| Finding {
             text: format!(
                 "{} end-of-interrupt (EOI) writes to the local APIC caused a VM exit each.",
                 number::count(ends)
             ),
-            gain: ends as f64,
+            gain: exits.share(ends),
             ..Finding::default()
         };
-        ends.map(|exits| finding(exits.writes(Register::Eoi))).into_iter().collect()
+        ends.map(|exits| finding(exits, exits.writes(Register::Eoi))).into_iter().collect()
     },
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Evidence;
     use crate::test_evidence::{advice, fires};
-    use crate::{Evidence, Exits};
     use std::collections::BTreeMap;
 
     #[test]
     fn a_fast_timer_fires_and_an_ordinary_one_does_not() {
         let of = |count, hz| {
             let counters = BTreeMap::new();
-            let exits = Exits { seconds: 5.0, vcpus: 2, registers: &[], tick: Some((count, hz)), counters: &counters };
+            let tick = Some((count, hz));
+            let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick, counters: &counters };
             advice("fast-tick", &Evidence { exits: Some(&exits), ..Evidence::default() }).len()
         };
         assert_eq!(of(500, 1000.0), 1);

@@ -1,7 +1,7 @@
 //! Doorbells of virtio devices that a vCPU thread of QEMU handles itself.
 
 use crate::evidence::Register;
-use crate::{Finding, Rule};
+use crate::{Exits, Finding, Rule};
 use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
@@ -21,15 +21,19 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
     source: "QEMU commit 0ebf76aae583: an emulated NVMe disk went from 35,000 to 41,000 requests a second, one at a time",
     evaluate: |evidence| {
         let kicks = evidence.exits.map(|exits| (exits, exits.writes_to_qemu(Register::Notify)));
-        let finding = |kicks: u64| Finding {
+        let finding = |exits: &Exits<'_>, kicks: u64| Finding {
             text: format!(
                 "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the guest stands still meanwhile.",
                 count(kicks)
             ),
-            gain: kicks as f64,
+            gain: exits.share(kicks),
             ..Finding::default()
         };
-        kicks.filter(|(exits, kicks)| exits.many(*kicks)).map(|(_, kicks)| finding(kicks)).into_iter().collect()
+        kicks
+            .filter(|(exits, kicks)| exits.many(*kicks))
+            .map(|(exits, kicks)| finding(exits, kicks))
+            .into_iter()
+            .collect()
     },
 };
 

@@ -176,6 +176,8 @@ mod tests {
         let vm = vm(Some(0.37));
         let line = &advice("vm-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() })[0].remedies[0].line;
         assert!(line.contains("/sys/fs/cgroup/vm/cpu.max") && line.contains("schedinfo 5"), "{line}");
+        let action = &advice("vm-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() })[0].remedies[0].action;
+        assert!(action.contains("the VM's group"), "{action}");
     }
 
     #[test]

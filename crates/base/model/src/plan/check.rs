@@ -118,7 +118,7 @@ impl Plan {
             Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => {
                 invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
             }
-            Study::VmLayers(vm) | Study::VmExits(vm) => {
+            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
                     return invalid("[vm] names a VM that runs already: leave machines and workload empty");
                 }

@@ -108,10 +108,10 @@ impl Plan {
         if let Study::Profile(profile) = &self.study { Some(&profile.settings) } else { None }
     }
 
-    /// The running VM whose requests or exits are observed.
+    /// The running VM that is observed.
     pub fn observed_vm(&self) -> Option<&ObservedVm> {
         match &self.study {
-            Study::VmLayers(vm) | Study::VmExits(vm) => Some(vm),
+            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => Some(vm),
             _ => None,
         }
     }

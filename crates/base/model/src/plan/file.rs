@@ -114,6 +114,7 @@ impl TryFrom<PlanFile> for Plan {
             }
             "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
+            "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",

@@ -37,6 +37,30 @@ pub struct ProfileSettings {
 }
 
 impl ProfileSettings {
+    /// Samples a second of each thread that runs.
+    pub const HZ: u32 = 99;
+    /// Wall-clock samples a second of every thread.
+    pub const WALL_HZ: u32 = 19;
+    /// Bytes copied of a stack.
+    pub const STACK: u32 = 12_288;
+    /// Duration for which scheduler events and system calls are traced at first, ms.
+    pub const EVENTS_MS: u64 = 1000;
+
+    /// Of a process that runs already, without stopping its threads.
+    pub fn of_process(pid: i32, time: Duration) -> ProfileSettings {
+        ProfileSettings {
+            pid: Some(pid),
+            file: None,
+            time_ms: Some((time.as_millis() as u64).max(1)),
+            hz: Self::HZ,
+            wall_hz: Self::WALL_HZ,
+            stop_limit_ms: None,
+            events_ms: Self::EVENTS_MS,
+            stack: Self::STACK,
+            symbols: None,
+        }
+    }
+
     /// Duration, at most.
     pub fn time(&self) -> Option<Duration> {
         self.time_ms.map(Duration::from_millis)

@@ -32,6 +32,8 @@ pub enum Study {
     VmLayers(ObservedVm),
     /// Which VM exits a running VM makes.
     VmExits(ObservedVm),
+    /// Why a running VM is slow.
+    Diagnose(ObservedVm),
 }
 
 impl Study {
@@ -68,6 +70,7 @@ impl Study {
             Study::Profile(_) => "profile",
             Study::VmLayers(_) => "vm-layers",
             Study::VmExits(_) => "vm-exits",
+            Study::Diagnose(_) => "diagnose",
         }
     }
 }

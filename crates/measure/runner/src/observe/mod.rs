@@ -1,6 +1,7 @@
 //! What observes a trial: each observer starts on a vm, and leaves its artifacts in the trial's folder.
 
 mod blocks;
+mod diagnose;
 mod exits;
 mod inside;
 mod observer;
@@ -9,6 +10,7 @@ mod vm_blocks;
 mod wait;
 
 pub(crate) use blocks::may_trace;
+pub use diagnose::diagnose;
 pub use exits::vm_exits;
 pub(crate) use observer::{Observation, TrialStore};
 pub use profile::profile;

@@ -14,5 +14,6 @@ pub mod overhead;
 pub mod profile;
 pub mod reproduction;
 pub mod shares;
+pub mod vm_diagnosis;
 pub mod vm_exits;
 pub mod vm_layers;

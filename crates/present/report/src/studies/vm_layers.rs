@@ -95,7 +95,7 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
 }
 
 /// The short form: a line for each disk and kind.
-fn latencies(found: &VmLayers) -> Table {
+pub(super) fn latencies(found: &VmLayers) -> Table {
     let columns = vec![
         Column::words("disk").broken(16, 8),
         Column::words("requests"),

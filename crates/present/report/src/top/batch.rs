@@ -8,16 +8,11 @@ use vmtax_model::{TopSample, VmRates};
 
 /// The report. The answer is the finding that costs most.
 pub fn top(sample: &TopSample) -> Report<'static> {
-    let mut table = Table::of("VMs", &sample.vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
-    for column in TOP_COLUMNS {
-        table = table.column(Column::figures(column.name).spare(column.spare), |vm| (column.text)(vm));
-    }
-    let table = table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done();
     let found = sample.vms.iter().filter(|vm| !vm.findings.is_empty());
     let lines: Vec<Block<'static>> = found.map(|vm| Block::Text(line(vm))).collect();
     let mut sections = Vec::new();
     if !sample.vms.is_empty() {
-        sections.push(Section::new("", vec![Block::Table(table)]));
+        sections.push(Section::new("", vec![Block::Table(table(&sample.vms))]));
     }
     if !lines.is_empty() {
         sections.push(Section::new("Findings", lines));
@@ -31,6 +26,15 @@ pub fn top(sample: &TopSample) -> Report<'static> {
         notices: notes(sample),
         ..Report::default()
     }
+}
+
+/// A row for each VM.
+pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
+    let mut table = Table::of("VMs", vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
+    for column in TOP_COLUMNS {
+        table = table.column(Column::figures(column.name).spare(column.spare), |vm| (column.text)(vm));
+    }
+    table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
 }
 
 fn notes(sample: &TopSample) -> Vec<Notice> {

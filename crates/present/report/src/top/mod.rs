@@ -6,6 +6,7 @@ mod csv;
 mod openmetrics;
 mod sentence;
 
+pub(crate) use batch::table;
 pub use batch::top;
 pub use columns::{TOP_COLUMNS, TopColumn};
 pub use csv::{csv_head, csv_rows};

@@ -1,7 +1,9 @@
 //! VMs that others started: QEMUs by hand, domains of libvirt.
 
-use super::{Place, skipped};
-use std::path::Path;
+use super::{Place, json, skipped};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,66 @@ impl Drop for Ends {
         let id = self.0.id().to_string();
         let _ = Command::new("kill").arg(&id).status();
         let _ = self.0.wait();
+    }
+}
+
+/// A VM under TCG with one vCPU that executes `jmp $`, started by hand, with a name of its own.
+pub struct Busy {
+    pub name: String,
+    qemu: Ends,
+}
+
+impl Busy {
+    pub fn start(place: &Place, name: &str, more: &str) -> Busy {
+        // EB FE is a jump to itself; 55 AA makes a boot sector of it.
+        let mut sector = vec![0xeb, 0xfe];
+        sector.resize(510, 0);
+        sector.extend([0x55, 0xaa]);
+        let boot = place.put(&format!("{name}.img"), sector);
+        let name = format!("{name}-{}", std::process::id());
+        let words = format!(
+            "-nodefaults -display none -accel tcg -m 16 -name {name},debug-threads=on -drive file={},format=raw,if=ide {more}",
+            boot.display()
+        );
+        let busy = Busy { name, qemu: Ends::start("qemu-system-x86_64", &words) };
+        until("it runs", || vmtax_vm::running().contains(&busy.pid()).then_some(()));
+        busy
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.qemu.0.id() as i32
+    }
+
+    /// What `vmtax top` says of it in one interval.
+    pub fn rates(&self, place: &Place, options: &str) -> Value {
+        let words = format!("top {} --json {options}", self.pid());
+        let sample = json(&place.vmtax(&words).succeeds().stdout);
+        assert_eq!((&sample["schema"], &sample["vms"].as_array().unwrap().len().into()), (&2.into(), &Value::from(1)));
+        sample["vms"][0].clone()
+    }
+}
+
+/// A control group with a CPU quota; removed with the value.
+pub struct Quota(pub PathBuf);
+
+impl Quota {
+    /// A fifth of a CPU. `None` where this host has no CPU controller for us.
+    pub fn set() -> Option<Quota> {
+        let name = format!("vmtax-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+        let (folder, file, value) = match first.exists() {
+            true => (Path::new("/sys/fs/cgroup/cpu").join(name), "cpu.cfs_quota_us", "20000"),
+            false => (Path::new("/sys/fs/cgroup").join(name), "cpu.max", "20000 100000"),
+        };
+        fs::create_dir(&folder).ok()?;
+        let quota = Quota(folder);
+        fs::write(quota.0.join(file), value).ok().map(|()| quota)
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
     }
 }
 

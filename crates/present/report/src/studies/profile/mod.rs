@@ -3,13 +3,13 @@
 mod changes;
 mod code;
 pub(super) mod exits;
-mod functions;
+pub(super) mod functions;
 mod guest;
 mod heading;
 mod notes;
 mod schedule;
 mod share;
-mod threads;
+pub(super) mod threads;
 
 pub use changes::{changes, unlike};
 pub use guest::call_lines;

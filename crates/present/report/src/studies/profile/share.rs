@@ -4,7 +4,8 @@ use vmtax_model::SampleShare;
 
 /// With one decimal, so that the columns of a table line up.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    // A sum of nothing is -0.
+    format!("{:.1} %", share * 100.0 + 0.0)
 }
 
 /// The 95 % confidence interval in percent: "4.1–5.3".

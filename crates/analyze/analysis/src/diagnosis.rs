@@ -1,0 +1,78 @@
+//! Why a running VM is slow: what each observer found, as one list of causes.
+
+use crate::rates;
+use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmSamples};
+
+/// What says, of a shorter part of the time, what the counters say of the whole.
+const BY_COUNTERS: &[(&str, &[&str])] = &[
+    ("vcpu-run-queue-wait", &["vm-run-queue-wait", "vm-throttled", "vm-stopped"]),
+    ("qemu-run-queue-wait", &["vm-run-queue-wait", "vm-throttled"]),
+];
+
+/// The causes, the one that takes most time first; of those that take the same, or an unknown time, those of the counters first.
+/// `None` where the two samples are of two processes.
+pub fn diagnosis(
+    samples: &VmSamples,
+    profile: Option<ProfileFindings>,
+    layers: Option<VmLayers>,
+) -> Option<VmDiagnosis> {
+    let mut rates = rates(&samples.vm, &samples.before, &samples.after)?;
+    let mut causes = std::mem::take(&mut rates.findings);
+    let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
+    let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
+    let by_observers: Vec<Advice> = states.chain(exits).cloned().collect();
+    for advice in by_observers {
+        let is_said = BY_COUNTERS.iter().any(|(rule, others)| {
+            *rule == advice.rule && causes.iter().any(|cause| others.contains(&cause.rule.as_str()))
+        });
+        if !is_said {
+            causes.push(advice);
+        }
+    }
+    causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    let of_profile = profile.iter().flat_map(|profile| &profile.missing);
+    let of_layers = layers.iter().flat_map(|layers| &layers.missing);
+    let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();
+    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::tests::facts;
+    use vmtax_model::{Role, StateFindings, ThreadCounters, VmCounters};
+
+    fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
+        let at = |at_ns, cpu_ns, wait_ns| VmCounters {
+            at_ns,
+            threads: vec![ThreadCounters { tid: 7, role: Role::Vcpu(0), cpu_ns, wait_ns }],
+            ..VmCounters::default()
+        };
+        let (before, after) = (at(1, 0, 0), at(1_000_000_001, cpu_ns, wait_ns));
+        VmSamples { schema: 2, vm: facts(1), before, after, missing: Vec::new() }
+    }
+
+    fn profile(advice: &[(&str, f64)]) -> ProfileFindings {
+        let advice =
+            advice.iter().map(|(rule, gain)| Advice { rule: (*rule).to_owned(), gain: *gain, ..Advice::default() });
+        let states = StateFindings { advice: advice.collect(), ..StateFindings::default() };
+        ProfileFindings { states: Some(states), ..ProfileFindings::default() }
+    }
+
+    fn rules(found: Option<VmDiagnosis>) -> Vec<String> {
+        found.unwrap().causes.into_iter().map(|cause| cause.rule).collect()
+    }
+
+    #[test]
+    fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
+        let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2)]));
+        let found = diagnosis(&samples(400_000_000, 100_000_000), of_profile(), None);
+        assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
+        let found = diagnosis(&samples(400_000_000, 0), of_profile(), None);
+        assert_eq!(rules(found), ["vcpu-run-queue-wait", "vcpu-big-lock"], "the counters had another time");
+        assert_eq!(rules(diagnosis(&samples(400_000_000, 0), None, None)), [""; 0]);
+        let mut of_two = samples(1, 1);
+        of_two.after.started = 9;
+        assert_eq!(diagnosis(&of_two, None, None), None);
+    }
+}

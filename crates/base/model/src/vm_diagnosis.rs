@@ -1,0 +1,21 @@
+//! Why a running VM is slow: what every observer that the rights allow found of it.
+
+use crate::{Advice, Missing, ProfileFindings, VmFacts, VmLayers, VmRates};
+use serde::{Deserialize, Serialize};
+
+/// The findings of `diagnose`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmDiagnosis {
+    /// The VM.
+    pub vm: VmFacts,
+    /// Its known problems, the one that takes most time first; none where nothing was found.
+    pub causes: Vec<Advice>,
+    /// What its counters say of the first part of the time, in which nothing else observed it.
+    pub rates: VmRates,
+    /// Its threads, functions and VM exits after that; null where the VM did not run, or could not be profiled.
+    pub profile: Option<ProfileFindings>,
+    /// Its requests after that; null where there were few, or they could not be traced.
+    pub layers: Option<VmLayers>,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
+}

@@ -1,0 +1,93 @@
+//! `diagnose`: why a running VM is slow, in one sentence, with the remedy.
+
+use super::profile::{exits, functions, threads};
+use super::vm_layers;
+use crate::engine::{Block, Notice, Report, Section};
+use crate::number::{nanoseconds, percent, significant};
+use crate::text::when;
+use crate::top;
+use crate::view::{host, origin, vm};
+use vmtax_model::{SettingPlace, VmDiagnosis};
+use vmtax_recording::Recording;
+
+/// Causes that are shown: the first, and two that take less.
+const SHOWN: usize = 3;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a> {
+    let origin = origin(recording);
+    let counted = format!("counters for {:.1} s", found.rates.seconds);
+    let profiled = found.profile.as_ref().map(|profile| format!("profile for {:.1} s", profile.seconds));
+    let traced = found.layers.as_ref().map(|layers| format!("requests for {:.1} s", layers.seconds));
+    let observed = [Some(counted), profiled, traced].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    Report {
+        study: "profile",
+        title: format!("Diagnosis of {}", vm::name(&found.vm)),
+        basis: [vm::basis(&found.vm), vec![observed, when(&recording.manifest.started)], host(recording)].concat(),
+        answer: answer(found),
+        next: next(found, &origin.command),
+        advice: found.causes.iter().take(SHOWN).cloned().collect(),
+        notices: vec![Notice::missing("Not observed", vm::missing(found.missing.iter()))],
+        sections: sections(found),
+        method: method(found),
+        origin,
+        ..Report::default()
+    }
+}
+
+/// The cause that takes most time; where there is none, how little what usually is one takes.
+fn answer(found: &VmDiagnosis) -> String {
+    let name = vm::name(&found.vm);
+    if let Some(cause) = found.causes.first() {
+        return format!("{name}: {}", cause.finding);
+    }
+    let rates = &found.rates;
+    let lacked = rates.ready.map(|part| format!("its vCPUs lacked a host CPU {} of the time", percent(part)));
+    let ran = rates.run.map(|part| format!("ran {}", percent(part)));
+    let vcpus = lacked.zip(ran).map(|(lacked, ran)| format!("{lacked} and {ran}"));
+    let requests = rates.io.and_then(|io| {
+        let mean = nanoseconds(io.qavg_ns?);
+        Some(format!("its {} requests a second took {mean} each in QEMU and below (mean)", significant(io.per_s())))
+    });
+    let figures = vcpus.into_iter().chain(requests).collect::<Vec<_>>().join("; ");
+    let figures = if figures.is_empty() { String::new() } else { format!(" In {:.1} s {figures}.", rates.seconds) };
+    format!("{name} is healthy: no known problem takes 5 % of its time.{figures}")
+}
+
+/// What measures the first cause more closely, and what shows after a change that it is gone.
+fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
+    let remedies = found.causes.first().into_iter().flat_map(|cause| &cause.remedies);
+    let mut measures = remedies.filter(|remedy| remedy.place == SettingPlace::Vmtax && !remedy.line.is_empty());
+    let again = format!("vmtax diagnose {}", found.rates.argument());
+    let closer = measures.next().map(|remedy| remedy.line.clone());
+    let first = closer.into_iter().chain((!found.causes.is_empty()).then_some(again));
+    first.chain([format!("{details} --details")]).collect()
+}
+
+fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
+    let title = format!("Counters of {:.1} s", found.rates.seconds);
+    let mut all = vec![Section::new(title, vec![Block::Table(top::table([&found.rates]))])];
+    if let Some(profile) = &found.profile {
+        if let Some(states) = &profile.states {
+            let title = format!("What threads did in {:.1} s after that", states.seconds);
+            all.push(Section::new(title, vec![Block::Figure(threads::states(states))]));
+        }
+        if profile.samples > 0 {
+            let title = "Functions by CPU samples (self)";
+            let table = functions::functions(title, &profile.functions);
+            all.push(Section::detail(title, vec![Block::Table(table)]));
+        }
+        all.extend(profile.exits.iter().map(|found| Section { detail: true, ..exits::section(found) }));
+    }
+    if let Some(layers) = &found.layers {
+        all.push(Section::new("Latency by disk", vec![Block::Table(vm_layers::latencies(layers))]));
+    }
+    all
+}
+
+fn method(found: &VmDiagnosis) -> Vec<String> {
+    let order = "Causes are in the order of the time that their remedies can give back: of the vCPUs' time, of the requests' \
+                 latency; those without such a figure come last. Nothing else observes the VM while its counters are read."
+        .to_owned();
+    [order].into_iter().chain(found.profile.iter().flat_map(|profile| &profile.exits).flat_map(exits::method)).collect()
+}

@@ -1,0 +1,65 @@
+//! Why a running VM is slow.
+
+use crate::analysis::StudyError;
+use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
+use crate::reproduce::Evidence;
+use clap::Args;
+use vmtax_model::{HostFacts, Study, VmDiagnosis, VmSamples, files};
+use vmtax_profile::Recorded;
+use vmtax_recording::Recording;
+use vmtax_workload::CheckedPlan;
+
+/// The options of `vmtax diagnose`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Reads the VM's counters, then samples its threads and counts its VM exits, then traces its disks' requests, for 10 s in \
+all; what this user may not observe is left out and listed. The first sentence names the cause that takes most time; \
+the exact remedy follows, with what applying it takes.
+Nothing of the VM is changed, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain is marked \
+as tainted (custom-monitor) until it ends. See docs/my-vm.md.
+
+Examples:
+  vmtax diagnose web01
+  vmtax diagnose web01 --duration 30s --details
+  vmtax diagnose web01 --json | jq '.findings.causes[0]'"
+)]
+pub struct DiagnoseOptions {
+    /// The running VM: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
+    #[arg(value_name = "VM")]
+    vm: String,
+    /// How long to observe it: 30s, 5m
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    duration: f64,
+}
+
+impl StudyOptions for DiagnoseOptions {
+    fn plan(&self, _: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+        plan_of_vm(&self.vm, self.duration, Study::Diagnose)
+    }
+}
+
+/// What every observer found of the VM. What one of them left and cannot be read is missing.
+pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
+    let mut samples: VmSamples = recording.artifact(0, files::VM_COUNTERS)?;
+    let folder = recording.trial_folder(0);
+    let has = |name: &str| folder.join(name).exists();
+    let mut profile = None;
+    if has(files::OBSERVED) {
+        match Recorded::read(&folder) {
+            Ok(recorded) => profile = Some(recorded.findings),
+            Err(why) => samples.missing.push(vmtax_model::Missing::for_error("threads and VM exits", &why)),
+        }
+    }
+    let mut layers = None;
+    if has(files::VM_TRACE) {
+        match vmtax_layers::vm(&folder, &recording.host) {
+            Ok(found) => layers = Some(found).filter(|found| !found.requests.is_empty()),
+            Err(why) => samples.missing.push(vmtax_model::Missing::for_error("requests by layer", &why)),
+        }
+    }
+    vmtax_analysis::diagnosis(&samples, profile, layers)
+        .ok_or_else(|| StudyError::Counters { folder: recording.folder.clone() })
+}
+
+/// No published result claims anything of a VM that runs already.
+impl Evidence for VmDiagnosis {}
