@@ -47,6 +47,7 @@ mod vm_counters;
 mod vm_diagnosis;
 mod vm_layers;
 mod vm_rates;
+mod vm_settings;
 mod warning;
 mod workload;
 
@@ -107,14 +108,15 @@ pub use trial::{
 };
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
-    RequestCounters, RunState, ThreadCounters, VmCounters, VmSamples,
+    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters,
+    NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use vm_rates::{
-    DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
+    DaemonRates, DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
 };
+pub use vm_settings::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
 pub use warning::Warning;
 pub use workload::{
     BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,

@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{Missing, Role, VmFacts};
+use crate::{Missing, Role, VmFacts, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -32,6 +32,12 @@ pub struct VmCounters {
     pub balloon: Option<u64>,
     /// How long the monitor took over its answers, ns.
     pub monitor_ns: Option<u64>,
+    /// Programs that serve its vhost-user devices.
+    #[serde(default)]
+    pub daemons: Vec<DaemonCounters>,
+    /// Its settings, as they were last read.
+    #[serde(default)]
+    pub settings: VmSettings,
 }
 
 /// `vm-counters.json`: a running VM at the begin and the end of an interval in which nothing else observed it.
@@ -70,6 +76,26 @@ pub struct ThreadCounters {
     pub cpu_ns: u64,
     /// Time runnable without a CPU, ns: field 2 of `/proc/PID/task/TID/schedstat`.
     pub wait_ns: u64,
+    /// How often it got a CPU: field 3 there.
+    #[serde(default)]
+    pub turns: u64,
+}
+
+/// A program that serves a device of the VM from a process of its own: virtiofsd.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonCounters {
+    /// Its process.
+    pub pid: i32,
+    /// The tag of the tree that it serves.
+    pub tag: String,
+    /// Whether a signal stopped it; now.
+    pub is_stopped: bool,
+    /// Its threads.
+    pub threads: Vec<ThreadCounters>,
+    /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
+    pub throttled_us: Option<u64>,
+    /// The folder of its control group; null where it is in the root group.
+    pub cgroup: Option<String>,
 }
 
 /// Memory of a VM's process.
@@ -109,6 +135,9 @@ pub struct ProcessIo {
     pub read_bytes: u64,
     /// Written to block devices, bytes.
     pub written_bytes: u64,
+    /// Read by system calls, whatever they read from, bytes.
+    #[serde(default)]
+    pub rchar: u64,
 }
 
 /// A disk of a guest.

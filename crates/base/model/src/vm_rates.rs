@@ -1,6 +1,6 @@
 //! What a running VM did between two samples of its counters.
 
-use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState};
+use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// A VM in one interval. What is not known is null.
@@ -46,6 +46,12 @@ pub struct VmRates {
     pub memory_use: MemoryRates,
     /// Bytes that its process read from and wrote to block devices, per second.
     pub process_io: Option<[f64; 2]>,
+    /// Bytes that its process read by system calls, per second.
+    pub rchar_per_s: Option<f64>,
+    /// Programs that serve its vhost-user devices.
+    pub daemons: Vec<DaemonRates>,
+    /// Its settings.
+    pub settings: VmSettings,
     /// What it suffers from, the first rule that fires first.
     pub findings: Vec<Advice>,
 }
@@ -61,6 +67,28 @@ pub struct ThreadRates {
     pub run: f64,
     /// Part of the interval runnable without a CPU.
     pub ready: f64,
+    /// How often per second it got a CPU.
+    #[serde(default)]
+    pub turns_per_s: f64,
+}
+
+/// A program that serves a device of the VM from a process of its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DaemonRates {
+    /// Its process.
+    pub pid: i32,
+    /// The tag of the tree that it serves.
+    pub tag: String,
+    /// Whether a signal stopped it.
+    pub is_stopped: bool,
+    /// CPU seconds per second of all its threads.
+    pub run: f64,
+    /// Part of the interval that its threads were runnable without a CPU, their sum, at most 1.
+    pub ready: f64,
+    /// Part of the interval that a CPU quota throttled it, at most 1; null without a group that has one.
+    pub throttled: Option<f64>,
+    /// The folder of its control group; null where it is in the root group.
+    pub cgroup: Option<String>,
 }
 
 /// VM exits of all vCPUs.
@@ -89,7 +117,11 @@ pub struct IoRates {
     pub written_bytes_per_s: f64,
     /// Mean time of a request in QEMU and below, ns: QAVG. Null without requests.
     pub qavg_ns: Option<f64>,
-    /// The 99th percentile of it, ns, the upper end of its bin; null without histograms or requests.
+    /// Mean time of a read in QEMU and below, ns; null without reads.
+    pub read_ns: Option<f64>,
+    /// Mean time of a write in QEMU and below, ns; null without writes.
+    pub write_ns: Option<f64>,
+    /// The 99th percentile of a request's time, ns, the upper end of its bin; null without histograms or requests.
     pub p99_ns: Option<f64>,
     /// Requests that the device has taken and not yet returned; at the interval's end.
     pub in_flight: Option<u64>,

@@ -24,7 +24,7 @@ fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
         run: Some(run),
         ready: Some(0.01),
         io: Some(io),
-        threads: vec![ThreadRates { tid: pid + 1, role: Role::Vcpu(0), run, ready: 0.01 }],
+        threads: vec![ThreadRates { tid: pid + 1, role: Role::Vcpu(0), run, ready: 0.01, turns_per_s: 0.0 }],
         disks: vec![DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() }],
         nics: vec![NicRates { tap: "tap7".to_owned(), rx_packets_per_s: 55.0, ..NicRates::default() }],
         findings: gain.map(finding).into_iter().collect(),

@@ -40,3 +40,4 @@ mod share_faults;
 mod top;
 mod top_screen;
 mod vm_layers;
+mod vm_settings;

@@ -40,7 +40,9 @@ fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRat
     };
     let per_s = |sum: u64| sum as f64 / window.seconds;
     let counts = [0, 1, 2].map(|kind| sum(kind, |requests| requests.count));
-    let total_ns = (0..3).map(|kind| sum(kind, |requests| requests.total_ns)).fold(0, u64::saturating_add);
+    let ns = [0, 1, 2].map(|kind| sum(kind, |requests| requests.total_ns));
+    let total_ns = ns.into_iter().fold(0, u64::saturating_add);
+    let mean = |ns: u64, count: u64| (count > 0).then(|| ns as f64 / count as f64);
     let count = counts.into_iter().fold(0, u64::saturating_add);
     let in_flight = disks.iter().filter_map(|(_, new)| new.in_flight);
     Some(IoRates {
@@ -49,7 +51,9 @@ fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRat
         flushes_per_s: per_s(counts[2]),
         read_bytes_per_s: per_s(sum(0, |requests| requests.bytes)),
         written_bytes_per_s: per_s(sum(1, |requests| requests.bytes)),
-        qavg_ns: (count > 0).then(|| total_ns as f64 / count as f64),
+        qavg_ns: mean(total_ns, count),
+        read_ns: mean(ns[0], counts[0]),
+        write_ns: mean(ns[1], counts[1]),
         p99_ns: percentile(disks, 0.99),
         in_flight: in_flight.reduce(u64::saturating_add),
     })

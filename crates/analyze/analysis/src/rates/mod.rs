@@ -6,8 +6,8 @@ pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{
-    CgroupCounters, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
-    VmCounters, VmFacts, VmRates,
+    CgroupCounters, DaemonCounters, DaemonRates, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role,
+    ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
 };
 use window::Window;
 
@@ -47,6 +47,12 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         process_io: before.process_io.zip(after.process_io).map(|(before, after)| {
             [window.rate(before.read_bytes, after.read_bytes), window.rate(before.written_bytes, after.written_bytes)]
         }),
+        rchar_per_s: before
+            .process_io
+            .zip(after.process_io)
+            .map(|(before, after)| window.rate(before.rchar, after.rchar)),
+        daemons: daemons(&window, &before.daemons, &after.daemons),
+        settings: after.settings.clone(),
         threads,
         findings: Vec::new(),
     };
@@ -62,19 +68,39 @@ fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
 fn threads(window: &Window, before: &[ThreadCounters], after: &[ThreadCounters]) -> Vec<ThreadRates> {
     let rates = |thread: &ThreadCounters| {
         // One that was not there before began within the window.
-        let (cpu_ns, wait_ns) =
-            before.iter().find(|old| old.tid == thread.tid).map_or((0, 0), |old| (old.cpu_ns, old.wait_ns));
+        let old = before.iter().find(|old| old.tid == thread.tid);
+        let (cpu_ns, wait_ns, turns) = old.map_or((0, 0, 0), |old| (old.cpu_ns, old.wait_ns, old.turns));
         let of = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
         ThreadRates {
             tid: thread.tid,
             role: thread.role.clone(),
             run: of(thread.cpu_ns, cpu_ns),
             ready: of(thread.wait_ns, wait_ns),
+            turns_per_s: window.rate(turns, thread.turns),
         }
     };
     let mut all: Vec<ThreadRates> = after.iter().map(rates).collect();
     all.sort_by(|a, b| b.run.total_cmp(&a.run));
     all
+}
+
+/// Those that were there before.
+fn daemons(window: &Window, before: &[DaemonCounters], after: &[DaemonCounters]) -> Vec<DaemonRates> {
+    let rates = |daemon: &DaemonCounters| {
+        let old = before.iter().find(|old| old.pid == daemon.pid && old.tag == daemon.tag)?;
+        let threads = threads(window, &old.threads, &daemon.threads);
+        let throttled = grown(old.throttled_us, daemon.throttled_us);
+        Some(DaemonRates {
+            pid: daemon.pid,
+            tag: daemon.tag.clone(),
+            is_stopped: daemon.is_stopped,
+            run: threads.iter().map(|thread| thread.run).sum(),
+            ready: threads.iter().map(|thread| thread.ready).sum::<f64>().min(1.0),
+            throttled: throttled.map(|us| window.part(us as f64 / 1e6)),
+            cgroup: daemon.cgroup.clone(),
+        })
+    };
+    after.iter().filter_map(rates).collect()
 }
 
 fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters) -> ExitRates {

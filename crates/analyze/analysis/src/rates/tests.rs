@@ -28,7 +28,7 @@ pub(crate) fn facts(vcpus: usize) -> VmFacts {
 }
 
 fn thread(tid: i32, role: Role, cpu_ms: u64, wait_ms: u64) -> ThreadCounters {
-    ThreadCounters { tid, role, cpu_ns: cpu_ms * 1_000_000, wait_ns: wait_ms * 1_000_000 }
+    ThreadCounters { tid, role, cpu_ns: cpu_ms * 1_000_000, wait_ns: wait_ms * 1_000_000, turns: cpu_ms }
 }
 
 /// A sample at this second.
@@ -131,7 +131,7 @@ fn memory_network_and_state_are_of_the_window() {
         rx_dropped: drops,
         ..NicCounters::default()
     };
-    let io = |bytes| Some(ProcessIo { read_bytes: bytes, written_bytes: 0 });
+    let io = |bytes| Some(ProcessIo { read_bytes: bytes, written_bytes: 0, rchar: 3 * bytes });
     let before =
         VmCounters { memory: memory(5, 0), cgroup: cgroup(0), nics: vec![nic(100, 0)], process_io: io(0), ..sample(0) };
     let after = VmCounters {
@@ -176,7 +176,7 @@ prop_compose! {
         let requests = |at: usize| RequestCounters { count: counts[at], bytes: counts[at + 1], total_ns: counts[at + 2] };
         VmCounters {
             at_ns,
-            threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns }).collect(),
+            threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns, turns: cpu_ns }).collect(),
             cgroup: CgroupCounters { throttled_us: Some(counts[0]), memory_some_us: Some(counts[1]), ..CgroupCounters::default() },
             kvm: Some(KvmCounters { exits: counts[2], halt_exits: counts[3], halt_wait_ns: counts[4], halt_poll_ns: counts[5] }),
             disks: vec![DiskCounters {

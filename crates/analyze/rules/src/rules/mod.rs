@@ -13,13 +13,17 @@ mod host;
 mod interrupts;
 mod ioeventfd;
 mod iothread;
+mod monitor_command;
 mod overhead;
 mod requests;
 mod share;
 mod vcpu_wait;
 mod vm_cpu;
+mod vm_disk_settings;
 mod vm_io;
 mod vm_memory;
+mod vm_serving;
+mod vm_virtiofsd;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
@@ -70,6 +74,15 @@ const RULES: &[&Rule] = &[
     &vm_cpu::VM_STOPPED,
     &vm_cpu::VM_THROTTLED,
     &vm_cpu::VM_RUN_QUEUE_WAIT,
+    &vm_virtiofsd::VM_VIRTIOFSD_STOPPED,
+    &vm_virtiofsd::VM_VIRTIOFSD_THROTTLED,
+    &vm_virtiofsd::VM_VIRTIOFSD_WAIT,
+    &vm_disk_settings::VM_IO_LIMIT,
+    &vm_disk_settings::VM_WRITE_THROUGH,
+    &vm_disk_settings::VM_QCOW2_CACHE,
+    &vm_serving::VM_SHARED_IOTHREAD,
+    &vm_serving::VM_MONITOR_FLOOD,
+    &vm_serving::VM_9P_FIDS,
     &vm_memory::VM_SWAPPED,
     &vm_memory::VM_MEMORY_PRESSURE,
     &vm_io::VM_DROPS,

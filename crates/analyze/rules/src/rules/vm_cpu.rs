@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_busy_main_loop_is_found_and_a_busy_vcpu_is_not() {
         let of = |role, run| {
-            let threads = vec![ThreadRates { tid: 7, role, run, ready: 0.0 }];
+            let threads = vec![ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 }];
             says("vm-busy-thread", &VmRates { threads, ..VmRates::default() })
         };
         assert_eq!(

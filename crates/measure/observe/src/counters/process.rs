@@ -14,6 +14,8 @@ pub struct ThreadTimes {
     pub cpu_ns: u64,
     /// Runnable without a CPU, ns.
     pub wait_ns: u64,
+    /// How often it got a CPU.
+    pub turns: u64,
 }
 
 /// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
@@ -35,8 +37,8 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let times = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
-        let (cpu_ns, wait_ns) = schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
-        Some(ThreadTimes { tid, cpu_ns, wait_ns })
+        let (cpu_ns, wait_ns, turns) = schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
+        Some(ThreadTimes { tid, cpu_ns, wait_ns, turns })
     };
     let mut all: Vec<ThreadTimes> = tasks.filter_map(times).collect();
     all.sort_unstable_by_key(|thread| thread.tid);
@@ -44,9 +46,9 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
 }
 
 /// CPU time, run-queue wait and turns.
-fn schedstat(text: &str) -> Option<(u64, u64)> {
+fn schedstat(text: &str) -> Option<(u64, u64, u64)> {
     let mut fields = text.split_ascii_whitespace().map(str::parse);
-    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+    Some((fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?))
 }
 
 /// The memory of a process; `None` where there is no such process.
@@ -77,11 +79,16 @@ fn kib(text: &str) -> Option<u64> {
     text.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What a process reads from and writes to block devices; `None` without the permission.
+/// What a process reads and writes; `None` without the permission.
 pub fn process_io(pid: i32) -> Option<ProcessIo> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     let of = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
-    Some(ProcessIo { read_bytes: of("read_bytes:")?, written_bytes: of("write_bytes:")? })
+    Some(ProcessIo { read_bytes: of("read_bytes:")?, written_bytes: of("write_bytes:")?, rchar: of("rchar:")? })
+}
+
+/// Whether a signal stopped a process, as SIGSTOP does.
+pub fn is_stopped(pid: i32) -> bool {
+    Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.state == 'T')
 }
 
 /// CPU time of this process, and of the processes that it started and that ended.
@@ -115,8 +122,8 @@ mod tests {
 
     #[test]
     fn schedstat_has_three_fields() {
-        assert_eq!(schedstat("123 45 6\n"), Some((123, 45)));
-        assert_eq!(schedstat("123"), None);
+        assert_eq!(schedstat("123 45 6\n"), Some((123, 45, 6)));
+        assert_eq!(schedstat("123 45"), None);
         assert_eq!(schedstat("-1 2 3"), None);
         assert_eq!((kib("   12 kB"), kib("12"), kib("99999999999999999999 kB")), (Some(12288), None, None));
     }

@@ -1,8 +1,8 @@
 //! The VMs of the host, or those that were named, sampled together.
 
-use super::daemons::{Daemons, stats_of};
 use super::histograms::Histograms;
 use super::level::Level;
+use super::libvirt_daemons::{LibvirtDaemons, stats_of};
 use super::sampler::Sampler;
 use crate::MachineError;
 use crate::vm::{FindError, Vm, is_vm, pids, running};
@@ -25,7 +25,7 @@ pub struct Fleet {
     /// Processes that are known to be no VM.
     others: BTreeSet<i32>,
     scanned: Option<Instant>,
-    daemons: Daemons,
+    libvirt: LibvirtDaemons,
     histograms: Option<Histograms>,
 }
 
@@ -53,7 +53,7 @@ impl Fleet {
             vms: BTreeMap::new(),
             others: BTreeSet::new(),
             scanned: None,
-            daemons: Daemons::default(),
+            libvirt: LibvirtDaemons::default(),
             histograms: None,
         })
     }
@@ -64,7 +64,7 @@ impl Fleet {
     /// [`MachineError`] where the histograms of level 1 cannot be written down.
     pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), MachineError> {
         self.attach_new()?;
-        let stats = self.daemons.ask(self.vms.values());
+        let stats = self.libvirt.ask(self.vms.values());
         let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
         let (mut asked, mut others) = (Vec::new(), Vec::new());
         for sampler in self.vms.values_mut() {

@@ -1,9 +1,10 @@
 //! Counters of running VMs, sampled again and again.
 
-mod daemons;
+mod daemon;
 mod fleet;
 mod histograms;
 mod level;
+mod libvirt_daemons;
 mod sampler;
 
 pub use fleet::{Fleet, Sample};

@@ -1,5 +1,6 @@
 //! The counters of one VM.
 
+use super::daemon::Daemon;
 use super::level::Level;
 use crate::vm::Vm;
 use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
@@ -8,7 +9,7 @@ use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, Role, ThreadCounters, VmCounters, VmFacts};
+use vmtax_model::{DiskCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
 };
@@ -30,6 +31,8 @@ pub(super) struct Sampler {
     cgroups: Cgroups,
     /// The kernel's own threads that move its packets, where they are no threads of its process.
     vhost: Vec<i32>,
+    daemons: Vec<Daemon>,
+    settings: VmSettings,
     questions: Questions,
     refreshed: Instant,
     /// Until when its monitor is left alone.
@@ -50,6 +53,8 @@ impl Sampler {
             level,
             cgroups: Cgroups::default(),
             vhost: Vec::new(),
+            daemons: Vec::new(),
+            settings: VmSettings::default(),
             questions: Questions::default(),
             refreshed: Instant::now(),
             monitor_paused: None,
@@ -103,6 +108,8 @@ impl Sampler {
             kvm: answers.kvm,
             balloon: answers.balloon,
             monitor_ns,
+            daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
+            settings: self.settings.clone(),
             threads,
         })
     }
@@ -122,6 +129,7 @@ impl Sampler {
                 role: known.get(&thread.tid).map_or_else(named, |role| (*role).clone()),
                 cpu_ns: thread.cpu_ns,
                 wait_ns: thread.wait_ns,
+                turns: thread.turns,
             }
         };
         times.into_iter().chain(of_kernel).map(counted).collect()
@@ -183,6 +191,8 @@ impl Sampler {
             let of_kernel = processes().filter(|stat| stat.comm == name && !own.contains(&stat.pid));
             self.vhost = of_kernel.map(|stat| stat.pid).collect();
         }
+        self.settings = self.vm.settings(self.level >= Level::Histograms);
+        self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();
         if self.level >= Level::Histograms {

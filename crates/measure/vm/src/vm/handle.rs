@@ -9,7 +9,7 @@ use crate::vmm::qemu::monitor::Monitor;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{Accelerator, QemuThread, Role, RoleSource, Vmm};
+use vmtax_model::{Accelerator, QemuThread, Role, RoleSource, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -110,6 +110,11 @@ impl Vm {
     /// Where a block request passes in its binary.
     pub fn probe_points(&self) -> &'static [ProbePoint] {
         self.process.probe_points()
+    }
+
+    /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
+    pub(crate) fn settings(&self, may_taint: bool) -> VmSettings {
+        self.process.settings(may_taint)
     }
 
     /// Whether the guest has a balloon.

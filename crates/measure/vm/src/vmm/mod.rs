@@ -15,7 +15,7 @@ use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Managed, QemuThread, RoleSource, TracedDisk, VmDisk, Vmm};
+use vmtax_model::{Managed, QemuThread, RoleSource, TracedDisk, VmDisk, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// Starts a Linux guest.
@@ -131,6 +131,15 @@ impl VmmProcess {
         match self.vmm {
             Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
             None => Vec::new(),
+        }
+    }
+
+    /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
+    pub fn settings(&self, may_taint: bool) -> VmSettings {
+        let monitor = if may_taint { self.monitor.as_ref().ok() } else { self.free_monitor() };
+        match self.vmm {
+            Some(Vmm::Qemu) => qemu::settings::settings(monitor, &self.arguments()),
+            None => VmSettings::default(),
         }
     }
 

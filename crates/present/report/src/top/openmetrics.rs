@@ -295,7 +295,7 @@ mod tests {
             histograms: Some(vec![histogram]),
             ..DiskCounters::default()
         };
-        let thread = |tid, ns| ThreadCounters { tid, role: Role::Vcpu(0), cpu_ns: ns, wait_ns: 0 };
+        let thread = |tid, ns| ThreadCounters { tid, role: Role::Vcpu(0), cpu_ns: ns, wait_ns: 0, turns: 0 };
         let vm = VmCounters {
             threads: vec![thread(1, 1_000_000_000), thread(2, 500_000_000)],
             disks: vec![disk],

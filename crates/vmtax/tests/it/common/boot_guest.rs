@@ -42,6 +42,37 @@ pub fn reading(reads: [u16; 2]) -> Vec<u8> {
     sector
 }
 
+/// A boot sector that for ever asks each of these disks in turn for so many sectors, at random places below `2^bits` sectors.
+pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> Vec<u8> {
+    const SEED: usize = COUNTS;
+    let at = |offset: usize| (LOADED + offset as u16).to_le_bytes();
+    let (packet, lba, seed) = (at(PACKET), at(PACKET + 8), at(SEED));
+    let mask = ((1_u32 << bits) - 1) & !7;
+    let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, 0xfb]; // segments 0, a stack, sti
+    let begin = code.len();
+    code.extend([0x66, 0xa1, seed[0], seed[1]]); // mov eax, [seed]
+    code.extend([0x66, 0x69, 0xc0]); // imul eax, eax, …
+    code.extend(1_103_515_245_u32.to_le_bytes());
+    code.extend([0x66, 0x05]); // add eax, …
+    code.extend(12345_u32.to_le_bytes());
+    code.extend([0x66, 0xa3, seed[0], seed[1]]); // mov [seed], eax
+    code.extend([0x66, 0xc1, 0xe8, 8, 0x66, 0x25]); // shr eax, 8; and eax, …
+    code.extend(mask.to_le_bytes());
+    code.extend([0x66, 0xa3, lba[0], lba[1]]); // mov [lba], eax
+    for disk in disks {
+        code.extend([0xb2, *disk, 0xb8, 0x00, if is_write { 0x43 } else { 0x42 }]); // mov dl, disk; mov ax, 0x4200
+        code.extend([0xbe, packet[0], packet[1], 0xcd, 0x13]); // mov si, packet; int 0x13
+    }
+    code.extend([0xeb, (begin as i32 - code.len() as i32 - 2) as u8]); // jmp to the begin
+    assert!(code.len() <= PACKET, "{}", code.len());
+    let mut sector = vec![0; 512];
+    sector[..code.len()].copy_from_slice(&code);
+    // To 0x1000:0.
+    sector[PACKET..PACKET + 8].copy_from_slice(&[0x10, 0, sectors, 0, 0, 0, 0, 0x10]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
 /// Firmware that for ever reads a UART's line status and sends a byte, from the first instruction on.
 pub fn polling_firmware() -> Vec<u8> {
     let mut rom = vec![0; 64 << 10];
@@ -94,16 +125,21 @@ impl BootGuest {
 
     /// QEMU's answer to a command.
     pub fn ask(&self, command: &str) -> Value {
+        self.command(&json!({ "execute": command }))
+    }
+
+    /// QEMU's answer to a command with arguments.
+    pub fn command(&self, command: &Value) -> Value {
         let stream = UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let mut answer = |command: &str| {
-            (&stream).write_all(format!("{}\n", json!({ "execute": command })).as_bytes()).unwrap();
+        let mut answer = |command: &Value| {
+            (&stream).write_all(format!("{command}\n").as_bytes()).unwrap();
             lines
                 .find_map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap().get("return").cloned())
                 .unwrap()
         };
-        answer("qmp_capabilities");
+        answer(&json!({ "execute": "qmp_capabilities" }));
         answer(command)
     }
 

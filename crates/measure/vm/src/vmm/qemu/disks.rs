@@ -13,7 +13,7 @@ const PERIPHERAL: &str = "/machine/peripheral/";
 /// Behind the path of a virtio disk: the part of the device that has the disk.
 const BACKEND: &str = "/virtio-backend";
 /// Block nodes stacked deeper than this are not followed.
-const MAX_NODES: usize = 8;
+pub(super) const MAX_NODES: usize = 8;
 
 /// The disks of a process, of which the open `files` and the arguments are known.
 pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arguments: &Arguments) -> Vec<VmDisk> {
@@ -107,7 +107,7 @@ fn device_of(arguments: &Arguments, file: &Path) -> Option<String> {
 }
 
 /// The object of a disk's device: virtio's devices keep the disk in a part of theirs.
-fn device_path(qdev: &str) -> &str {
+pub(super) fn device_path(qdev: &str) -> &str {
     qdev.trim_end_matches(BACKEND)
 }
 
@@ -120,7 +120,7 @@ pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
 
 /// The file at the end of a chain of block nodes, which has no plain name where it has options; the driver, as `null-co://`, where
 /// there is no file.
-fn host_file(name: &str) -> PathBuf {
+pub(super) fn host_file(name: &str) -> PathBuf {
     fn inner(node: &Value) -> Option<String> {
         let file = node["filename"].as_str().map(str::to_owned);
         let driver = || Some(format!("{}://", node["driver"].as_str()?));

@@ -19,6 +19,7 @@ pub(crate) mod manager;
 pub(crate) mod monitor;
 mod probe_points;
 mod rights;
+pub(crate) mod settings;
 pub(crate) mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
@@ -27,6 +28,7 @@ pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use probe_points::PROBE_POINTS;
+pub use settings::read_settings;
 
 use std::path::PathBuf;
 use vmtax_model::Managed;

@@ -11,9 +11,9 @@ pub(super) type Stats = BTreeMap<PathBuf, BTreeMap<String, DomainStats>>;
 
 /// The daemons that do not answer, and until when they are left alone.
 #[derive(Debug, Default)]
-pub(super) struct Daemons(BTreeMap<PathBuf, Instant>);
+pub(super) struct LibvirtDaemons(BTreeMap<PathBuf, Instant>);
 
-impl Daemons {
+impl LibvirtDaemons {
     /// Asks the daemons of the VMs whose own monitor is not asked.
     pub fn ask<'a>(&mut self, vms: impl Iterator<Item = &'a Sampler>) -> Stats {
         let mut stats = Stats::new();

@@ -1,0 +1,117 @@
+use crate::Evidence;
+use crate::test_evidence::{advice, findings};
+use vmtax_model::{DiskRates, DiskSettings, IoLimits, IoRates, Manager, Qcow2Settings, VmRates, VmSettings};
+
+fn says(id: &str, vm: &VmRates) -> Vec<String> {
+    let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
+    found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+}
+
+/// The line, what reads it back and what undoes it, of a rule's first remedy.
+fn first_remedy(id: &str, vm: &VmRates) -> [String; 3] {
+    let remedy = advice(id, &Evidence { vm: Some(vm), ..Evidence::default() })[0].remedies[0].clone();
+    [remedy.line, remedy.read_back, remedy.undo]
+}
+
+fn vm(settings: DiskSettings, io: IoRates) -> VmRates {
+    let settings = DiskSettings {
+        name: "vd0".to_owned(),
+        device: "/machine/peripheral/vd0/virtio-backend".to_owned(),
+        file: "/d".into(),
+        ..settings
+    };
+    let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
+    let settings = VmSettings { disks: vec![settings], ..VmSettings::default() };
+    VmRates { disks: vec![disk], io: Some(io), settings, name: Some("web".to_owned()), ..VmRates::default() }
+}
+
+fn reads(reads_per_s: f64, ns: f64) -> IoRates {
+    IoRates {
+        reads_per_s,
+        qavg_ns: Some(ns),
+        read_ns: Some(ns),
+        read_bytes_per_s: reads_per_s * 4096.0,
+        ..IoRates::default()
+    }
+}
+
+fn limited(is_object: bool, io: IoRates) -> VmRates {
+    let limits = IoLimits { group: "g".to_owned(), is_object, requests_per_s: [50, 0, 0], ..IoLimits::default() };
+    vm(DiskSettings { limits: Some(limits), ..DiskSettings::default() }, io)
+}
+
+#[test]
+fn requests_at_a_limit_are_found_where_they_wait() {
+    assert_eq!(
+        says("vm-io-limit", &limited(true, reads(49.8, 20e6))),
+        [
+            "Requests on vd0 run at the limit of throttle group g: 49.8 of 50 requests a second; one takes 20.0 ms (QAVG)."
+        ]
+    );
+    let none = [
+        limited(true, reads(44.0, 20e6)),
+        limited(true, reads(49.8, 9e6)),
+        vm(DiskSettings::default(), reads(50.0, 20e6)),
+    ];
+    assert!(none.iter().all(|vm| says("vm-io-limit", vm).is_empty()));
+    // A group of two disks: neither alone is at the limit.
+    let mut two = limited(true, reads(25.0, 40e6));
+    let (disk, settings) = (two.disks[0].clone(), two.settings.disks[0].clone());
+    two.disks.push(DiskRates { name: "vd1".to_owned(), ..disk });
+    two.settings.disks.push(DiskSettings { name: "vd1".to_owned(), ..settings });
+    assert_eq!(says("vm-io-limit", &two).len(), 2);
+}
+
+#[test]
+fn limits_are_removed_as_they_were_set() {
+    let io = reads(50.0, 20e6);
+    let [line, read, undo] = first_remedy("vm-io-limit", &limited(true, io));
+    assert!(line.contains("qom-set") && line.contains("\"iops-total\":0") && line.contains("/objects/g"), "{line}");
+    assert!(read.contains("qom-get") && undo.contains("\"iops-total\":50"), "{read} {undo}");
+    let [line, _, undo] = first_remedy("vm-io-limit", &limited(false, io));
+    assert!(
+        line.contains("block_set_io_throttle") && line.contains("\"iops\":0") && undo.contains("\"iops\":50"),
+        "{line}"
+    );
+    let libvirts = VmRates { manager: Some(Manager::Libvirt), ..limited(false, io) };
+    let [line, read, undo] = first_remedy("vm-io-limit", &libvirts);
+    assert!(line.starts_with("virsh blkdeviotune web /d --live --total-iops-sec 0 "), "{line}");
+    assert!(read == "virsh blkdeviotune web /d" && undo.contains("--total-iops-sec 50 "), "{read} {undo}");
+}
+
+#[test]
+fn writes_through_are_found_where_they_take_time() {
+    let of = |write_through, writes_per_s, ns| {
+        let io = IoRates { writes_per_s, write_ns: Some(ns), qavg_ns: Some(ns), ..IoRates::default() };
+        says("vm-write-through", &vm(DiskSettings { write_through, ..DiskSettings::default() }, io))
+    };
+    assert_eq!(
+        of(Some(true), 120.0, 8e6),
+        ["QEMU flushes each write on vd0 before it completes (write-through): 120.0 a second, each 8.00 ms."]
+    );
+    let none =
+        [of(Some(false), 120.0, 8e6), of(None, 120.0, 8e6), of(Some(true), 9.0, 8e6), of(Some(true), 100.0, 0.4e6)];
+    assert!(none.iter().all(Vec::is_empty), "{none:?}");
+}
+
+#[test]
+fn a_small_cache_is_found_where_qemu_reads_tables() {
+    let of = |l2_cache, rchar_per_s| {
+        let qcow2 = Qcow2Settings { virtual_size: 8 << 30, cluster_size: 64 << 10, entry_size: 8, l2_cache };
+        let settings = DiskSettings { qcow2: Some(qcow2), ..DiskSettings::default() };
+        VmRates { rchar_per_s: Some(rchar_per_s), ..vm(settings, reads(1000.0, 0.2e6)) }
+    };
+    let small = of(Some(128 << 10), 16.0 * 4096.0 * 1000.0);
+    assert_eq!(
+        says("vm-qcow2-l2-cache", &small),
+        [
+            "QEMU's cache holds 12 % of the L2 tables of vd0: it reads 16.00 times the guest's bytes, 1000 reads a second."
+        ]
+    );
+    let [line, _, undo] = first_remedy("vm-qcow2-l2-cache", &small);
+    assert!(line.contains(r#"reopen -o l2-cache-size=1048576\""#) && undo.contains("=131072"), "{line} {undo}");
+    let libvirts = VmRates { manager: Some(Manager::Libvirt), ..small };
+    assert!(first_remedy("vm-qcow2-l2-cache", &libvirts)[0].starts_with("virsh qemu-monitor-command web '{"));
+    let none = [of(Some(1 << 20), 16e6 * 4.096), of(None, 16e6 * 4.096), of(Some(128 << 10), 1.4e3 * 4096.0)];
+    assert!(none.iter().all(|vm| says("vm-qcow2-l2-cache", vm).is_empty()));
+}

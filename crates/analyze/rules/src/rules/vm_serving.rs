@@ -1,0 +1,245 @@
+//! What serves a running VM's devices beside its vCPUs, and is too busy: an iothread of several disks, a main loop that
+//! searches 9p's files or answers monitor commands.
+
+use crate::rule::{instruction, measurement};
+use crate::{Finding, Rule};
+use vmtax_model::number::{percent, significant};
+use vmtax_model::{ChangeCost, DiskRates, DiskSettings, Remedy, Role, SettingPlace, ShareServer, ThreadRates, VmRates};
+
+/// An iothread on a CPU for so long is the bottleneck of its disks.
+const BUSY_IOTHREAD: f64 = 0.8;
+/// Fewer requests a second are no load.
+const MIN_PER_S: f64 = 10.0;
+/// A main loop on a CPU for so long makes the devices that it serves wait.
+const BUSY_MAIN_LOOP: f64 = 0.5;
+/// QEMU has a hash table of 9p's files since then.
+const HASHED_FIDS: (u32, u32) = (7, 2);
+/// With so many requests of disks the main loop may be busy with them.
+const MANY_REQUESTS_PER_S: f64 = 500.0;
+/// Managers ask their VMs a few times a second: so often is a flood. Each command wakes the monitor's thread once and more.
+const MANY_WAKE_UPS_PER_S: f64 = 200.0;
+/// The main loop executes the commands with QEMU's big lock held, which vCPUs need for their devices.
+const BUSY_WITH_COMMANDS: f64 = 0.2;
+/// QEMU's thread that reads commands, by its name.
+const MONITOR_THREAD: &str = "IO mon_iothread";
+
+pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
+    id: "vm-shared-iothread",
+    finds: "an iothread that serves several disks under load and is on a CPU four fifths of the time and more",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "iothread",
+            value: "on",
+            action: "Give each of the disks an iothread of its own",
+            line: "-object iothread,id=disk-io2 -device virtio-blk-pci,…,iothread=disk-io2 # libvirt: virsh iothreadadd VM 2 --live, then re-plug the disk with <driver iothread='2'/>",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QMP query-iothreads",
+            undo: "iothread=SHARED",
+        },
+        measurement("See in which functions it spends the time", "vmtax profile --vm VM"),
+    ],
+    source: "QEMU documentation, Using Multiple IOThreads",
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm else { return Vec::new() };
+        let found = |thread: &ThreadRates| {
+            let Role::Iothread(name) = &thread.role else { return None };
+            let disks = disks_of(vm, name);
+            let all: f64 = disks.iter().map(|(_, per_s)| per_s).sum();
+            let most = disks.iter().map(|(_, per_s)| *per_s).fold(0.0, f64::max);
+            let names: Vec<&str> = disks.iter().map(|(name, _)| *name).collect();
+            let text = format!(
+                "The iothread {name} (TID {}) is on a CPU {} of the time and serves {} disks: {}.",
+                thread.tid,
+                percent(thread.run),
+                disks.len(),
+                names.join(", ")
+            );
+            (disks.len() > 1 && thread.run >= BUSY_IOTHREAD).then(|| Finding {
+                text,
+                // The busiest disk keeps the thread.
+                gain: thread.run * (1.0 - most / all),
+                values: vec![("SHARED", name.clone()), ("VM", vm.argument())],
+                ..Finding::default()
+            })
+        };
+        vm.threads.iter().filter_map(found).collect()
+    },
+};
+
+pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
+    id: "vm-monitor-flood",
+    finds: "a main loop that is busy a fifth of the time and more while hundreds of monitor commands a second arrive; needs debug-threads=on",
+    remedies: &[
+        instruction(
+            "Find the program that sends them, and let it ask less often or wait for events",
+            "sudo ss -xp | grep -e qmp -e monitor",
+        ),
+        measurement("See which functions hold the big lock", "vmtax profile --vm VM"),
+    ],
+    source: "QEMU documentation, Multiple IOThreads: the big lock",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let main = main_loop(vm).filter(|run| *run >= BUSY_WITH_COMMANDS)?;
+            let reads = |thread: &&ThreadRates| matches!(&thread.role, Role::Other(name) if name == MONITOR_THREAD);
+            let wakes = vm.threads.iter().find(reads)?.turns_per_s;
+            let text = format!(
+                "Monitor commands wake QEMU {} times a second: its main loop is on a CPU {} of the time, with the big lock held.",
+                significant(wakes),
+                percent(main)
+            );
+            (wakes >= MANY_WAKE_UPS_PER_S).then(|| Finding {
+                text,
+                gain: main,
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
+        };
+        evidence.vm.and_then(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_9P_FIDS: Rule = Rule {
+    id: "vm-9p-fid-list",
+    finds: "a QEMU before 7.2 that shares files by 9p, whose main loop is on a CPU half of the time and more, with few requests of disks",
+    remedies: &[
+        instruction(
+            "Start the VM with QEMU 7.2 or newer, or migrate it there: it has a hash table",
+            "qemu-system-x86_64 --version",
+        ),
+        instruction(
+            "Until then let the guest forget the names that it does not use",
+            "echo 2 | sudo tee /proc/sys/vm/drop_caches # in the guest",
+        ),
+        measurement("Measure both versions", "vmtax reproduce 9p-fids"),
+    ],
+    source: "QEMU 7.2 change log: 9pfs",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let qemu = vm.settings.qemu.filter(|version| *version < HASHED_FIDS)?;
+            let share = vm.settings.shares.iter().find(|share| share.server == ShareServer::Qemu)?;
+            let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
+            let has_few_requests = vm.io.is_none_or(|io| io.per_s() < MANY_REQUESTS_PER_S);
+            let text = format!(
+                "QEMU {}.{} searches a list for each 9p request on {}: its main loop is on a CPU {} of the time.",
+                qemu.0,
+                qemu.1,
+                share.tag.escape_default(),
+                percent(main)
+            );
+            has_few_requests.then(|| Finding {
+                text,
+                gain: main,
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
+        };
+        evidence.vm.and_then(finding).into_iter().collect()
+    },
+};
+
+/// The disks under load that an iothread serves, with their requests per second. The kernel cuts its thread's name.
+fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
+    let is_of = |disk: &&DiskSettings| {
+        disk.iothread
+            .as_deref()
+            .is_some_and(|name| name == iothread || (iothread.len() == 12 && name.starts_with(iothread)))
+    };
+    let rates = |settings: &DiskSettings| vm.disks.iter().find(|disk| disk.name == settings.name);
+    let loaded =
+        |disk: &'a DiskRates| Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S);
+    vm.settings.disks.iter().filter(is_of).filter_map(rates).filter_map(loaded).collect()
+}
+
+/// The part of the time that the main loop is on a CPU.
+fn main_loop(vm: &VmRates) -> Option<f64> {
+    vm.threads.iter().find(|thread| thread.role == Role::Main).map(|thread| thread.run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Evidence;
+    use crate::test_evidence::findings;
+    use vmtax_model::{IoRates, ShareDevice, VmSettings};
+
+    fn says(id: &str, vm: &VmRates) -> Vec<String> {
+        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
+        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    }
+
+    fn thread(role: Role, run: f64, turns_per_s: f64) -> ThreadRates {
+        ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s }
+    }
+
+    #[test]
+    fn a_busy_iothread_is_shared_where_two_of_its_disks_have_load() {
+        let of = |run, second, second_iothread: &str| {
+            let disk = |name: &str, reads_per_s| DiskRates {
+                name: name.to_owned(),
+                io: Some(IoRates { reads_per_s, ..IoRates::default() }),
+                ..DiskRates::default()
+            };
+            let settings = |name: &str, iothread: &str| DiskSettings {
+                name: name.to_owned(),
+                iothread: Some(iothread.to_owned()),
+                ..DiskSettings::default()
+            };
+            let disks = vec![settings("vd0", "io0"), settings("vd1", second_iothread)];
+            VmRates {
+                threads: vec![thread(Role::Iothread("io0".to_owned()), run, 0.0)],
+                disks: vec![disk("vd0", 300.0), disk("vd1", second)],
+                settings: VmSettings { disks, ..VmSettings::default() },
+                ..VmRates::default()
+            }
+        };
+        assert_eq!(
+            says("vm-shared-iothread", &of(0.9, 100.0, "io0")),
+            ["The iothread io0 (TID 7) is on a CPU 90 % of the time and serves 2 disks: vd0, vd1."]
+        );
+        let none = [of(0.79, 100.0, "io0"), of(0.9, 9.0, "io0"), of(0.9, 100.0, "io1")];
+        assert!(none.iter().all(|vm| says("vm-shared-iothread", vm).is_empty()));
+    }
+
+    #[test]
+    fn many_commands_and_a_busy_main_loop_are_a_flood() {
+        let of = |name: &str, wakes, main| {
+            let threads = vec![thread(Role::Main, main, 0.0), thread(Role::Other(name.to_owned()), 0.1, wakes)];
+            says("vm-monitor-flood", &VmRates { threads, ..VmRates::default() })
+        };
+        assert_eq!(
+            of(MONITOR_THREAD, 3000.0, 0.6),
+            [
+                "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the big lock held."
+            ]
+        );
+        let none = [of(MONITOR_THREAD, 199.0, 0.6), of(MONITOR_THREAD, 3000.0, 0.19), of("worker", 3000.0, 0.6)];
+        assert!(none.iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn the_fid_list_is_found_before_7_2_alone() {
+        let of = |qemu, server, main, reads_per_s| {
+            let shares = vec![ShareDevice { tag: "src".to_owned(), server }];
+            let vm = VmRates {
+                threads: vec![thread(Role::Main, main, 0.0)],
+                io: Some(IoRates { reads_per_s, ..IoRates::default() }),
+                settings: VmSettings { qemu, shares, ..VmSettings::default() },
+                ..VmRates::default()
+            };
+            says("vm-9p-fid-list", &vm)
+        };
+        assert_eq!(
+            of(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
+            ["QEMU 5.2 searches a list for each 9p request on src: its main loop is on a CPU 93 % of the time."]
+        );
+        let none = [
+            of(Some((7, 2)), ShareServer::Qemu, 0.93, 0.0),
+            of(None, ShareServer::Qemu, 0.93, 0.0),
+            of(Some((5, 2)), ShareServer::Daemon("/s".into()), 0.93, 0.0),
+            of(Some((5, 2)), ShareServer::Qemu, 0.49, 0.0),
+            of(Some((5, 2)), ShareServer::Qemu, 0.93, 600.0),
+        ];
+        assert!(none.iter().all(Vec::is_empty));
+    }
+}

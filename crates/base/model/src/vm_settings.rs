@@ -1,0 +1,111 @@
+//! Settings of a running VM that decide how fast it is.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What is known of a VM's settings. They change seldom: they are read when vmtax attaches, and every half minute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSettings {
+    /// QEMU's version, major and minor; null without a monitor.
+    pub qemu: Option<(u32, u32)>,
+    /// The disks that its monitor names.
+    pub disks: Vec<DiskSettings>,
+    /// The trees of files that it shares with its host, by its command line.
+    pub shares: Vec<ShareDevice>,
+}
+
+/// Settings of a disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSettings {
+    /// As [`crate::DiskCounters::name`].
+    pub name: String,
+    /// Its device among QEMU's objects; empty where the disk has none.
+    pub device: String,
+    /// The file or device behind it.
+    pub file: PathBuf,
+    /// The iothread that serves it; null for the main loop.
+    pub iothread: Option<String>,
+    /// Whether QEMU flushes each write before it completes (`cache=writethrough`, `directsync`).
+    pub write_through: Option<bool>,
+    /// Its limits; null where it has none.
+    pub limits: Option<IoLimits>,
+    /// Of a qcow2 image.
+    pub qcow2: Option<Qcow2Settings>,
+}
+
+/// Limits of a throttle group; 0 is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoLimits {
+    /// The group, which disks may share.
+    pub group: String,
+    /// Whether the group is an object of its own (`-object throttle-group`), no setting of the disk.
+    pub is_object: bool,
+    /// Requests per second: all, reads, writes.
+    pub requests_per_s: [u64; 3],
+    /// Bytes per second: all, reads, writes.
+    pub bytes_per_s: [u64; 3],
+}
+
+/// How much of a qcow2 image the cache of its L2 tables covers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Qcow2Settings {
+    /// The guest's disk, bytes.
+    pub virtual_size: u64,
+    /// A cluster, bytes.
+    pub cluster_size: u64,
+    /// A cluster's entry in an L2 table: 8 bytes, 16 with subclusters.
+    pub entry_size: u64,
+    /// `l2-cache-size`, bytes; null where the command line does not name the image.
+    pub l2_cache: Option<u64>,
+}
+
+impl Qcow2Settings {
+    /// The cache that covers the whole image, bytes.
+    pub fn full_cache(&self) -> u64 {
+        let entries = self.virtual_size.div_ceil(self.cluster_size.max(1));
+        entries.saturating_mul(self.entry_size)
+    }
+
+    /// The part of the image that the cache covers, 0 to 1; `None` where its size is not known.
+    pub fn covered(&self) -> Option<f64> {
+        Some((self.l2_cache? as f64 / self.full_cache().max(1) as f64).min(1.0))
+    }
+}
+
+/// A device that shares a tree of files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareDevice {
+    /// The tag that the guest mounts.
+    pub tag: String,
+    /// Who serves the files.
+    pub server: ShareServer,
+}
+
+/// Who serves the files of a shared tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareServer {
+    /// QEMU itself: virtio-9p.
+    Qemu,
+    /// A daemon at this socket: vhost-user-fs.
+    Daemon(PathBuf),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_covers_eight_bytes_a_cluster() {
+        let of = |l2_cache| Qcow2Settings { virtual_size: 8 << 30, cluster_size: 64 << 10, entry_size: 8, l2_cache };
+        assert_eq!(of(None).full_cache(), 1 << 20);
+        assert_eq!(
+            (of(Some(256 << 10)).covered(), of(Some(32 << 20)).covered(), of(None).covered()),
+            (Some(0.25), Some(1.0), None)
+        );
+        assert_eq!(
+            Qcow2Settings { virtual_size: u64::MAX, cluster_size: 0, entry_size: 16, l2_cache: Some(0) }.covered(),
+            Some(0.0)
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! Who serves a Unix socket.
+
+use procfs::net::UnixState;
+use procfs::process::{FDTarget, Process};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The process that serves the connections of a socket, as a process sees its path: the one that holds the server's end, and is not
+/// that process. `None` where there is none, or without the permission to see its files.
+pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
+    let sockets = Process::new(client).and_then(|process| process.unix()).ok()?;
+    // The client's ends have no path of their own.
+    let connected = sockets.into_iter().filter(|socket| socket.state == UnixState::CONNECTED);
+    let ends: BTreeSet<u64> =
+        connected.filter(|socket| socket.path.as_deref() == Some(path)).map(|socket| socket.inode).collect();
+    if ends.is_empty() {
+        return None;
+    }
+    let holds = |process: &Process| {
+        let files = process.fd().into_iter().flatten().flatten();
+        files.into_iter().any(|file| matches!(file.target, FDTarget::Socket(inode) if ends.contains(&inode)))
+    };
+    let all = procfs::process::all_processes().ok()?.flatten();
+    let servers = all.filter(|process| process.pid != client && holds(process));
+    // virtiofsd's first process waits for one in a sandbox, which serves.
+    let stats = servers.filter_map(|process| process.stat().ok());
+    stats.max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime)).map(|stat| stat.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn the_server_is_who_accepted_the_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listens = UnixListener::bind(&path).unwrap();
+        let own = std::process::id() as i32;
+        let parent = std::os::unix::process::parent_id() as i32;
+        assert_eq!(socket_server(parent, &path), None, "nobody is connected");
+        let _client = UnixStream::connect(&path).unwrap();
+        let _server = listens.accept().unwrap();
+        assert_eq!(socket_server(parent, &path), Some(own));
+        assert_eq!(socket_server(own, &path), None, "the client itself is no server");
+        assert_eq!(socket_server(i32::MAX, &path), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! A program that serves a vhost-user device of a VM.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use vmtax_model::{DaemonCounters, Role, ShareServer, ThreadCounters, VmSettings};
+use vmtax_observe::counters::{
+    Cgroups, ThreadTimes, cgroup_counters, is_stopped, socket_server, started, thread_times,
+};
+use vmtax_observe::thread_names;
+
+/// The program, by its process.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    pid: i32,
+    started: u64,
+    tag: String,
+    cgroups: Cgroups,
+}
+
+impl Daemon {
+    /// Those that serve shared trees of a VM's process, as far as this user may see them.
+    pub fn of(vm: i32, settings: &VmSettings) -> Vec<Daemon> {
+        let served = settings.shares.iter().filter_map(|share| match &share.server {
+            ShareServer::Daemon(socket) => Some((&share.tag, socket)),
+            ShareServer::Qemu => None,
+        });
+        let daemon = |(tag, socket): (&String, &PathBuf)| {
+            let pid = socket_server(vm, socket)?;
+            let tids: Vec<i32> = thread_times(pid).iter().map(|thread| thread.tid).collect();
+            Some(Daemon { pid, started: started(pid)?, tag: tag.clone(), cgroups: Cgroups::of(pid, &tids) })
+        };
+        served.filter_map(daemon).collect()
+    }
+
+    /// Its counters; `None` where it has ended.
+    pub fn counters(&self) -> Option<DaemonCounters> {
+        if started(self.pid) != Some(self.started) {
+            return None;
+        }
+        let names: BTreeMap<i32, String> = thread_names(self.pid).into_iter().collect();
+        let thread = |thread: ThreadTimes| ThreadCounters {
+            tid: thread.tid,
+            role: Role::Other(names.get(&thread.tid).cloned().unwrap_or_default()),
+            cpu_ns: thread.cpu_ns,
+            wait_ns: thread.wait_ns,
+            turns: thread.turns,
+        };
+        Some(DaemonCounters {
+            pid: self.pid,
+            tag: self.tag.clone(),
+            is_stopped: is_stopped(self.pid),
+            threads: thread_times(self.pid).into_iter().map(thread).collect(),
+            throttled_us: cgroup_counters(&self.cgroups).throttled_us,
+            // A group comes behind those above it.
+            cgroup: self.cgroups.cpu.last().map(|folder| folder.to_string_lossy().into_owned()),
+        })
+    }
+}

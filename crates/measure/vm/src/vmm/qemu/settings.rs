@@ -1,0 +1,261 @@
+//! Settings of a running QEMU that decide how fast its VM is: from its monitor, and from its command line what no monitor tells.
+
+use super::arguments::{Arguments, Properties};
+use super::disks::{MAX_NODES, device_path, host_file, name_of};
+use super::monitor::Monitor;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use vmtax_model::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
+
+/// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
+const DEFAULT_L2_CACHE: u64 = 32 << 20;
+/// More shared trees are not read.
+const MAX_SHARES: usize = 64;
+
+/// What the command line tells, and the monitor where it is asked. One that does not answer tells nothing.
+pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSettings {
+    let shares = shares(arguments);
+    let Some(monitor) = monitor else { return VmSettings { shares, ..VmSettings::default() } };
+    let answers = monitor.execute_all(&[("query-version", json!({})), ("query-block", json!({}))]);
+    let mut answers = answers.into_iter().flatten().map(|answer| answer.unwrap_or_default());
+    let (version, block) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+    let mut disks = disks(&block, arguments);
+    for disk in &mut disks {
+        if !disk.device.is_empty() {
+            disk.iothread = monitor.iothread_of(device_path(&disk.device));
+        }
+        if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
+            let group = json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
+            let answer = monitor.execute_with("qom-get", &group).unwrap_or_default();
+            read_group(limits, &answer);
+        }
+        disk.limits = disk.limits.take().filter(is_limit);
+    }
+    VmSettings { qemu: qemu_version(&version), disks, shares }
+}
+
+fn qemu_version(answer: &Value) -> Option<(u32, u32)> {
+    let part = |name: &str| u32::try_from(answer["qemu"][name].as_u64()?).ok();
+    Some((part("major")?, part("minor")?))
+}
+
+/// The disks of `query-block`; the limits of a group that is an object are not read yet.
+fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
+    let disk = |entry: &Value| {
+        let inserted = entry.get("inserted")?;
+        let file = inserted["file"].as_str()?;
+        Some(DiskSettings {
+            name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
+            device: entry["qdev"].as_str().unwrap_or_default().to_owned(),
+            file: host_file(file),
+            iothread: None,
+            write_through: write_through(&inserted["cache"]),
+            limits: limits(inserted, file),
+            qcow2: qcow2(inserted, file, arguments),
+        })
+    };
+    block.as_array().into_iter().flatten().filter_map(disk).collect()
+}
+
+/// Whether writes are flushed one by one; `cache=unsafe` never flushes.
+fn write_through(cache: &Value) -> Option<bool> {
+    Some(!cache["writeback"].as_bool()? && cache["no-flush"] != true)
+}
+
+/// Limits that the disk has itself, else the group of a throttle node above its image.
+fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
+    let of = |unit: &str| ["", "_rd", "_wr"].map(|kind| inserted[format!("{unit}{kind}")].as_u64().unwrap_or(0));
+    let group = || inserted["group"].as_str().unwrap_or_default().to_owned();
+    let own = IoLimits { group: group(), is_object: false, requests_per_s: of("iops"), bytes_per_s: of("bps") };
+    if is_limit(&own) {
+        return Some(own);
+    }
+    let node: Value = serde_json::from_str(file.strip_prefix("json:")?).ok()?;
+    let mut nodes = std::iter::successors(Some(&node), |node| node.get("file")).take(MAX_NODES);
+    let group = nodes.find_map(|node| node["throttle-group"].as_str())?.to_owned();
+    Some(IoLimits { group, is_object: true, ..IoLimits::default() })
+}
+
+/// The limits of a group as `qom-get` has them.
+fn read_group(limits: &mut IoLimits, answer: &Value) {
+    let of = |unit: &str| ["total", "read", "write"].map(|kind| answer[format!("{unit}-{kind}")].as_u64().unwrap_or(0));
+    (limits.requests_per_s, limits.bytes_per_s) = (of("iops"), of("bps"));
+}
+
+fn is_limit(limits: &IoLimits) -> bool {
+    limits.requests_per_s.iter().chain(&limits.bytes_per_s).any(|limit| *limit > 0)
+}
+
+/// The qcow2 image of a disk, also one below filters.
+fn qcow2(inserted: &Value, file: &str, arguments: &Arguments) -> Option<Qcow2Settings> {
+    let top = &inserted["image"];
+    // A filter has the image that it filters in the place of a backing image.
+    let mut images = std::iter::successors(Some(top), |image| image.get("backing-image")).take(MAX_NODES);
+    let is_filter = |image: &&Value| matches!(image["format"].as_str(), Some("throttle" | "copy-on-read"));
+    let image = images.find(|image| !is_filter(image)).filter(|image| image["format"] == "qcow2")?;
+    let has_subclusters = image["format-specific"]["data"]["extended-l2"] == true;
+    let mut found = Qcow2Settings {
+        virtual_size: image["virtual-size"].as_u64()?,
+        cluster_size: image["cluster-size"].as_u64().filter(|size| *size > 0)?,
+        entry_size: if has_subclusters { 16 } else { 8 },
+        l2_cache: None,
+    };
+    let node = inserted["node-name"].as_str().unwrap_or_default();
+    let options = options_of_image(node, file, arguments);
+    found.l2_cache = options.map(|options| l2_cache(&options, &found));
+    Some(found)
+}
+
+/// The options that made a qcow2 node, by the name of the disk's first node, else by the image's file.
+fn options_of_image(node: &str, file: &str, arguments: &Arguments) -> Option<Properties> {
+    let mut name = node.to_owned();
+    for _ in 0..MAX_NODES {
+        let node = arguments.properties("blockdev").find(|options| options.get("node-name") == Some(&name));
+        match node {
+            Some(options) if options.first("driver") == Some("qcow2") => return Some(options),
+            Some(options) => name = options.get("file")?.to_owned(),
+            None => break,
+        }
+    }
+    arguments.properties("drive").find(|options| options.has_value(file))
+}
+
+/// The size of the L2 cache that these options give an image, bytes, as `read_cache_sizes` of QEMU's qcow2 driver has it.
+fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
+    let most = image.full_cache().next_multiple_of(image.cluster_size);
+    let given = |key: &str| options.get(key).and_then(bytes);
+    let size = match (given("l2-cache-size"), given("cache-size"), given("refcount-cache-size")) {
+        (Some(l2), _, _) => l2,
+        (None, Some(both), Some(refcounts)) => both.saturating_sub(refcounts),
+        (None, Some(both), None) => both.saturating_sub(image.cluster_size.saturating_mul(4)),
+        (None, None, _) => DEFAULT_L2_CACHE,
+    };
+    size.min(most)
+}
+
+/// A size in bytes, or with a suffix.
+fn bytes(text: &str) -> Option<u64> {
+    let unit = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1_u64 << (10 * place));
+    match text.char_indices().next_back()? {
+        (_, '0'..='9') => text.parse().ok(),
+        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(unit(suffix)?),
+    }
+}
+
+/// The devices that share trees of files.
+fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
+    let path = |id: &str| {
+        let mut chardevs = arguments.properties("chardev").filter(|chardev| chardev.get("id") == Some(id));
+        chardevs.find_map(|chardev| chardev.get("path").map(PathBuf::from))
+    };
+    let device = |device: Properties| {
+        let driver = device.first("driver")?;
+        if driver.starts_with("virtio-9p") {
+            return Some(ShareDevice { tag: device.get("mount_tag")?.to_owned(), server: ShareServer::Qemu });
+        }
+        let socket = path(device.get("chardev").filter(|_| driver.starts_with("vhost-user-fs"))?)?;
+        Some(ShareDevice { tag: device.get("tag")?.to_owned(), server: ShareServer::Daemon(socket) })
+    };
+    let virtfs = arguments.properties("virtfs").filter_map(|share| share.get("mount_tag").map(str::to_owned));
+    let virtfs = virtfs.map(|tag| ShareDevice { tag, server: ShareServer::Qemu });
+    arguments.properties("device").filter_map(device).chain(virtfs).take(MAX_SHARES).collect()
+}
+
+/// What an answer to `query-block` and the command line say of disks and shares, for fuzzing: their number.
+pub fn read_settings(block: &Value, arguments: &[String]) -> usize {
+    let arguments: Arguments = arguments.iter().cloned().collect();
+    disks(block, &arguments).len() + shares(&arguments).len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    fn entry(name: &str, inserted: Value) -> Value {
+        json!({ "device": "", "qdev": format!("/machine/peripheral/{name}/virtio-backend"), "inserted": inserted })
+    }
+
+    fn qcow2_image() -> Value {
+        let specific = json!({ "type": "qcow2", "data": { "extended-l2": false } });
+        json!({ "format": "qcow2", "virtual-size": 8_u64 << 30, "cluster-size": 65536, "format-specific": specific })
+    }
+
+    fn first(inserted: Value, line: &str) -> DiskSettings {
+        disks(&json!([entry("vd0", inserted)]), &Arguments::from_line(line)).remove(0)
+    }
+
+    #[test]
+    fn limits_of_a_drive_are_its_own() {
+        let inserted = json!({ "file": "/d", "iops": 20, "bps_rd": 7, "group": "d2", "cache": { "writeback": false } });
+        let disk = first(inserted, "q");
+        let limits = disk.limits.unwrap();
+        assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([20, 0, 0], [0, 7, 0]));
+        assert_eq!((limits.group.as_str(), limits.is_object), ("d2", false));
+        assert_eq!((disk.name.as_str(), disk.write_through, disk.file.as_path()), ("vd0", Some(true), Path::new("/d")));
+        let none = first(json!({ "file": "/d", "iops": 0 }), "q");
+        assert_eq!(write_through(&json!({ "writeback": false, "no-flush": true })), Some(false));
+        assert_eq!((none.limits, none.write_through, none.qcow2), (None, None, None));
+    }
+
+    #[test]
+    fn the_group_of_a_throttle_node_is_found_above_the_image() {
+        let file =
+            r#"json:{"throttle-group":"g1","driver":"throttle","file":{"driver":"qcow2","file":{"filename":"/d"}}}"#;
+        let image = json!({ "format": "throttle", "virtual-size": 8_u64 << 30, "backing-image": qcow2_image() });
+        let line = r#"q -blockdev driver=qcow2,node-name=n1,l2-cache-size=256K,file.filename=/d -blockdev {"driver":"throttle","node-name":"t1","file":"n1"}"#;
+        let disk = first(json!({ "file": file, "iops": 0, "node-name": "t1", "image": image }), line);
+        let mut limits = disk.limits.unwrap();
+        assert_eq!((limits.group.as_str(), limits.is_object), ("g1", true));
+        read_group(&mut limits, &json!({ "iops-total": 50, "bps-write": 9 }));
+        assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([50, 0, 0], [0, 0, 9]));
+        assert_eq!((disk.qcow2.unwrap().l2_cache, disk.file.as_path()), (Some(256 << 10), Path::new("/d")));
+    }
+
+    #[test]
+    fn the_l2_cache_is_that_of_the_command_line_or_qemus_own() {
+        let of = |options: &str| {
+            let line = format!("q -drive if=none,file=/d{options}");
+            first(json!({ "file": "/d", "image": qcow2_image() }), &line).qcow2.unwrap().l2_cache
+        };
+        assert_eq!((of(""), of(",l2-cache-size=131072")), (Some(1 << 20), Some(128 << 10)), "no more than it needs");
+        assert_eq!(
+            (of(",cache-size=512K"), of(",cache-size=1M,refcount-cache-size=512K")),
+            (Some(256 << 10), Some(512 << 10))
+        );
+        assert_eq!(
+            first(json!({ "file": "/x", "image": qcow2_image() }), "q").qcow2.unwrap().l2_cache,
+            None,
+            "plugged in later"
+        );
+    }
+
+    #[test]
+    fn shares_are_found_with_their_servers() {
+        let line = "q -virtfs local,path=/a,mount_tag=one -device virtio-9p-pci,fsdev=f,mount_tag=two -chardev socket,id=c,path=/run/fs.sock -device vhost-user-fs-pci,chardev=c,tag=three -device virtio-blk-pci,chardev=c,tag=x";
+        let shares = shares(&Arguments::from_line(line));
+        let of = |tag: &str| shares.iter().find(|share| share.tag == tag).map(|share| share.server.clone());
+        assert_eq!((of("one"), of("two")), (Some(ShareServer::Qemu), Some(ShareServer::Qemu)));
+        assert_eq!((of("three"), shares.len()), (Some(ShareServer::Daemon("/run/fs.sock".into())), 3));
+    }
+
+    #[test]
+    fn a_version_has_two_parts() {
+        assert_eq!(qemu_version(&json!({ "qemu": { "major": 5, "minor": 2, "micro": 0 } })), Some((5, 2)));
+        assert_eq!((qemu_version(&Value::Null), qemu_version(&json!({ "qemu": { "major": -1 } }))), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_survived(
+            file in "(json:)?[\\[\\]{}\":,a-z-]{0,60}", size in any::<u64>(), cluster in any::<u64>(), option in "[a-z0-9=,.-]{0,40}",
+        ) {
+            let image = json!({ "format": "qcow2", "virtual-size": size, "cluster-size": cluster });
+            let block = json!([entry("a", json!({ "file": file, "image": image, "iops": size })), option]);
+            let arguments = ["q", "-drive", &format!("file={file},l2-cache-size={option}"), "-device", &option];
+            let found = read_settings(&block, &arguments.map(str::to_owned));
+            prop_assert!(found <= 2);
+        }
+    }
+}
