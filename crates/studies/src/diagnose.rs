@@ -14,7 +14,7 @@ use vmtax_workload::CheckedPlan;
 #[command(
     after_help = "Reads the VM's counters, then samples its threads and counts its VM exits, then traces its disks' requests, for 10 s in \
 all; what this user may not observe is left out and listed. The first sentence names the cause that takes most time; \
-the exact remedy follows, with what applying it takes.
+the exact fix follows, and whether it applies live or needs a restart.
 Nothing of the VM is changed, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain is marked \
 as tainted (custom-monitor) until it ends. See docs/my-vm.md.
 

@@ -47,7 +47,7 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
 
 const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A cost is the paired median: the \
                       median over rounds of this method's cost over the first one's in the same round, so below ×1 is \
-                      faster; its CI spans two order statistics of these ratios. A workload's relative cost is the paired median of the \
+                      faster; its CI ends at two of these ratios, sorted (sign test). A workload's relative cost is the paired median of the \
                       geometric mean of all metrics of a workload.";
 
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {

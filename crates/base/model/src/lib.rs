@@ -108,13 +108,15 @@ pub use trial::{
 };
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters,
-    NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters, VmSamples,
+    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters, KvmCounters,
+    LatencyHistogram, MemoryCounters, NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters,
+    VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use vm_rates::{
-    DaemonRates, DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
+    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,
+    ThreadRates, TopSample, VmRates,
 };
 pub use vm_settings::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
 pub use warning::Warning;

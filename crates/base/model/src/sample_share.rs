@@ -47,7 +47,7 @@ impl WaitFor {
             WaitFor::Events => "events",
             WaitFor::Io => "I/O",
             WaitFor::Sleep => "a timer",
-            WaitFor::Guest => "the halted guest",
+            WaitFor::Guest => "an interrupt (guest halted)",
             WaitFor::Other => "other",
         }
     }

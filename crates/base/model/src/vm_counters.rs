@@ -30,6 +30,9 @@ pub struct VmCounters {
     pub kvm: Option<KvmCounters>,
     /// The guest's memory without what the balloon holds, bytes.
     pub balloon: Option<u64>,
+    /// What the guest counts; null without an agent in it that answers.
+    #[serde(default)]
+    pub guest: Option<GuestCounters>,
     /// How long the monitor took over its answers, ns.
     pub monitor_ns: Option<u64>,
     /// Programs that serve its vhost-user devices.
@@ -53,6 +56,28 @@ pub struct VmSamples {
     pub after: VmCounters,
     /// What could not be observed afterwards.
     pub missing: Vec<Missing>,
+}
+
+/// What the guest itself counts, as QEMU's guest agent says: `guest-get-cpustats`, `guest-get-diskstats`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCounters {
+    /// Time of all its CPUs, idle or not, ms.
+    pub cpu_ms: u64,
+    /// Of it, stolen: runnable without a host CPU.
+    pub steal_ms: u64,
+    /// Its disks.
+    pub disks: Vec<GuestDiskCounters>,
+}
+
+/// A disk, as the guest's kernel counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDiskCounters {
+    /// The guest's name of it.
+    pub name: String,
+    /// Completed requests of all kinds.
+    pub requests: u64,
+    /// Sum of their times, ms.
+    pub total_ms: u64,
 }
 
 /// Whether a guest runs, as its monitor says.

@@ -40,6 +40,9 @@ pub struct VmRates {
     pub disks: Vec<DiskRates>,
     /// Of all disks.
     pub io: Option<IoRates>,
+    /// What the guest itself says; null without an agent in it that answers.
+    #[serde(default)]
+    pub guest: Option<GuestRates>,
     /// Its tap devices.
     pub nics: Vec<NicRates>,
     /// Its memory.
@@ -148,6 +151,26 @@ pub struct DiskRates {
     pub kavg_ns: Option<f64>,
 }
 
+/// A guest's own figures, by QEMU's guest agent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestRates {
+    /// Part of its CPUs' time that was stolen, 0 to 1; null where its clock stood still.
+    pub steal: Option<f64>,
+    /// Its disks that had requests.
+    pub disks: Vec<GuestDiskRates>,
+}
+
+/// A disk, as the guest sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestDiskRates {
+    /// The guest's name of it.
+    pub name: String,
+    /// Its requests per second.
+    pub per_s: f64,
+    /// Their mean time, ns: GAVG.
+    pub gavg_ns: f64,
+}
+
 /// A block device of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRates {
@@ -221,6 +244,14 @@ impl VmRates {
             Some(RunState::Stopped(why)) => Some(why),
             _ => None,
         }
+    }
+
+    /// Mean time of the requests of all disks as the guest sees them, ns: GAVG.
+    pub fn gavg_ns(&self) -> Option<f64> {
+        let disks = &self.guest.as_ref()?.disks;
+        let per_s: f64 = disks.iter().map(|disk| disk.per_s).sum();
+        let ns: f64 = disks.iter().map(|disk| disk.per_s * disk.gavg_ns).sum();
+        (per_s > 0.0).then(|| ns / per_s)
     }
 
     /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Levels: 0 reads counters of the host's kernel and of monitors that are free for it, and changes nothing. \
+    after_help = "Levels: 0 reads counters of the host's kernel, of libvirt, and of QMP sockets that no other program uses, and changes nothing. \
 1 also asks libvirt's monitor, which taints the domain (custom-monitor), and sets QEMU's latency histograms, which are removed at the \
 end. 2 also traces VM exits (KVM, root). The header shows what the level costs. See docs/top.md.
 
@@ -33,19 +33,19 @@ pub struct TopArgs {
     /// Print a line of CSV for each VM and interval
     #[arg(long, conflicts_with = "batch")]
     pub csv: bool,
-    /// Write OpenMetrics text, for Prometheus: into a file, or for requests to a port of 127.0.0.1
+    /// Write OpenMetrics text for Prometheus into a file, or serve it on 127.0.0.1:PORT
     #[arg(long, value_name = "FILE|PORT", value_parser = exposition)]
     pub openmetrics: Option<Exposition>,
     /// Seconds of an interval
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub interval: Duration,
-    /// Intervals, then end [default: until interrupted]
+    /// Number of intervals [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub samples: Option<u64>,
-    /// One interval of so many seconds
+    /// Observe one interval of this length, then end
     #[arg(long, value_name = "SECONDS", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
     pub duration: Option<Duration>,
-    /// What may be observed: 0 counters, 1 and latency histograms, 2 and traces of VM exits
+    /// What is observed: 0 counters; 1 also latency histograms; 2 also traces of VM exits
     #[arg(long, value_name = "LEVEL", default_value_t = 0, value_parser = RangedU64ValueParser::<u8>::new().range(0..=2))]
     pub level: u8,
     /// Explain a column

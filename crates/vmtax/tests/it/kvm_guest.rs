@@ -1,11 +1,12 @@
 //! Linux guests on KVM at full speed: what is covered by synthetic events alone elsewhere. `VMTAX_TEST_KVM_GUEST` names
 //! the kernel; without it these tests are listed as skipped.
 
-use crate::common::{Place, Start, files_below, json, trials};
+use crate::common::{Place, Signal, Start, files_below, json, skipped, trials};
 use crate::layers::is_corrected;
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use vmtax_model::testing::KvmGuest;
 
 /// What exits and requests are counted by.
@@ -70,7 +71,7 @@ fn requests_pass_ioeventfd_qemu_and_irqfd() {
     let column = &report["findings"]["columns"][0];
     assert_eq!(column["machine"], "kvm");
     let text = place.vmtax("report").arg(place.recording()).succeeds();
-    text.shows("guest kernel 6.").shows("(given)").shows("QEMU's other threads to");
+    text.shows("guest kernel 6.").shows("(from --kernel)").shows("QEMU's other threads to");
     let pinned =
         |machine: &str| trials(&report).iter().find(|trial| trial["machine"] == machine).unwrap()["pinned"].clone();
     assert!(pinned("kvm")["vcpus"].as_array().is_some_and(|cpus| cpus.len() == 1), "{}", pinned("kvm"));
@@ -233,4 +234,52 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
     for to in ["qemu-wake", "qemu-pop", "host-issue", "host-complete", "qemu-reap", "qemu-push", "inject"] {
         assert!(rows.iter().any(|row| row["to"] == to && number(&row["count"]) > 0.0), "no {to}: {rows:#?}");
     }
+}
+
+/// What runs in the guest: QEMU's agent at its port, and reads of a disk that answers 20 ms late.
+const WITH_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
+    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
+    done\n\
+    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
+    for i in $(seq 3000); do dd if=/dev/vda of=/dev/null bs=4k count=5 iflag=direct 2>/dev/null; done\n";
+
+#[test]
+fn a_guests_agent_gives_its_own_latency_and_steal() {
+    let Some(guest) = KvmGuest::given() else { return };
+    if !Path::new("/usr/sbin/qemu-ga").exists() {
+        return skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    }
+    // QEMU runs as a user of its own.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let place = Place::new();
+    let arguments = [
+        "-device".to_owned(),
+        "virtio-serial-pci,id=ports".to_owned(),
+        "-chardev".to_owned(),
+        format!("socket,path={}/agent.sock,server=on,wait=off,id=guests", folder.path().display()),
+        "-device".to_owned(),
+        "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0".to_owned(),
+        "-drive".to_owned(),
+        "if=none,id=late,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=20000000"
+            .to_owned(),
+        "-device".to_owned(),
+        "virtio-blk-pci,drive=late".to_owned(),
+    ];
+    let start = kvm(&place, &guest, "exec", "--machine kvm --rounds 1 -q");
+    let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+    let mut running = start.arg("--").arg("sh").arg("-c").arg(WITH_AGENT).start(300);
+    let said = running.until("the agent answers, and the disk is read", |place| {
+        let qemu = place.processes().into_iter().find(|process| process.is_qemu())?;
+        let top = place.vmtax(&format!("top {} --json --level 1 --samples 1 --interval 2", qemu.pid)).outcome();
+        let vm = json(top.stdout.lines().next()?)["vms"][0].clone();
+        (vm["guest"]["disks"][0]["per_s"].as_f64()? > 1.0).then_some(vm)
+    });
+    let disk = &said["guest"]["disks"][0];
+    assert_eq!(disk["name"], "vda", "{disk:#}");
+    // The guest's clock of requests counts milliseconds.
+    assert!(number(&disk["gavg_ns"]) >= 19e6, "the planted latency: {disk:#}");
+    assert!((0.0..=1.0).contains(&number(&said["guest"]["steal"])), "{said:#}");
+    running.signal(Signal::INT);
+    running.outcome();
 }

@@ -57,8 +57,8 @@ fn method([round, grows, allowed, factor]: [&str; 4]) -> String {
          allowed if some curve a + b f(n) {allowed}, where b may be up to {factor} times as large at larger sizes, as for a list \
          that no longer fits in a cache; of these, the one with the smallest leave-one-round-out error is named. One more: \
          what an additional unit costs, the slope of the line through a round's costs (robust), median over rounds. \
-         last/first: median of the rounds' own ratios, not the ratio of the medians. Intervals span order statistics of the \
-         rounds and hold at least 95 % of the time."
+         last/first: median of the rounds' own ratios, not the ratio of the medians. Intervals end at two of the \
+         rounds' sorted values and hold at least 95 % of the time."
     )
 }
 

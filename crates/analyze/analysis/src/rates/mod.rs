@@ -6,8 +6,9 @@ pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{
-    CgroupCounters, DaemonCounters, DaemonRates, ExitRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role,
-    ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
+    CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters, GuestDiskCounters, GuestDiskRates,
+    GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates, VmCounters,
+    VmFacts, VmRates,
 };
 use window::Window;
 
@@ -42,6 +43,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         traced_exits: None,
         io: disks::all(&window, &before.disks, &after.disks),
         disks,
+        guest: before.guest.as_ref().zip(after.guest.as_ref()).map(|(before, after)| guest(&window, before, after)),
         nics: nics(&window, &before.nics, &after.nics),
         memory_use: memory(&window, before, after),
         process_io: before.process_io.zip(after.process_io).map(|(before, after)| {
@@ -109,6 +111,26 @@ fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters)
         per_s: window.rate(before.exits, after.exits),
         halts_per_s: window.rate(before.halt_exits, after.halt_exits),
         halted: window.part(idle(after).saturating_sub(idle(before)) as f64 / 1e9 / vcpus),
+    }
+}
+
+/// What the guest counted. A guest that lies gives figures that are finite, no others.
+fn guest(window: &Window, before: &GuestCounters, after: &GuestCounters) -> GuestRates {
+    let cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
+    let steal_ms = after.steal_ms.saturating_sub(before.steal_ms);
+    let disk = |disk: &GuestDiskCounters| {
+        let old = before.disks.iter().find(|old| old.name == disk.name)?;
+        let requests = disk.requests.checked_sub(old.requests).filter(|requests| *requests > 0)?;
+        let ms = disk.total_ms.saturating_sub(old.total_ms);
+        Some(GuestDiskRates {
+            name: disk.name.clone(),
+            per_s: requests as f64 / window.seconds,
+            gavg_ns: ms as f64 * 1e6 / requests as f64,
+        })
+    };
+    GuestRates {
+        steal: (cpu_ms > 0).then(|| (steal_ms as f64 / cpu_ms as f64).min(1.0)),
+        disks: after.disks.iter().filter_map(disk).collect(),
     }
 }
 

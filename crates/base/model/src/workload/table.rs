@@ -46,7 +46,7 @@ macro_rules! workloads {
             SyscallFork "fork" Nanoseconds Lower "fork+exit+wait" of "fork";
             SyscallExec "exec" Nanoseconds Lower "fork+exec+wait" of "exec";
             SyscallClockVdso "clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)" of "clock_gettime_vdso";
-            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)" of "clock_gettime_raw";
+            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (syscall)" of "clock_gettime_raw";
             SyscallMmap "mmap" Nanoseconds Lower "mmap+touch+munmap" of "mmap";
             SyscallContextSwitch "context_switch" Nanoseconds Lower "context switch" of "context_switch";
             SyscallPageFault "page_fault" Nanoseconds Lower "page fault" of "page_fault";
@@ -104,10 +104,10 @@ macro_rules! workloads {
             ExecUser "user" Seconds Lower "user time";
             ExecSystem "system" Seconds Lower "system time";
             ExecMemory "memory" Mebibytes Lower "peak memory";
-            ExecVoluntary "switches-voluntary" Count Lower "switches, voluntary";
-            ExecInvoluntary "switches-involuntary" Count Lower "switches, involuntary";
-            ExecMinorFaults "faults-minor" Count Lower "faults, minor";
-            ExecMajorFaults "faults-major" Count Lower "faults, major";
+            ExecVoluntary "switches-voluntary" Count Lower "voluntary context switches";
+            ExecInvoluntary "switches-involuntary" Count Lower "involuntary context switches";
+            ExecMinorFaults "faults-minor" Count Lower "minor page faults";
+            ExecMajorFaults "faults-major" Count Lower "major page faults";
             ExecReadCalls "read-calls" Count Lower "read calls";
             ExecWriteCalls "write-calls" Count Lower "write calls";
             ExecRead "read" Mebibytes Lower "bytes read";

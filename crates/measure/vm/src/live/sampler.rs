@@ -5,11 +5,12 @@ use super::level::Level;
 use crate::vm::Vm;
 use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
+use crate::vmm::qemu::guest_agent::GuestAgent;
 use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
+use vmtax_model::{DiskCounters, GuestCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
 };
@@ -37,6 +38,9 @@ pub(super) struct Sampler {
     refreshed: Instant,
     /// Until when its monitor is left alone.
     monitor_paused: Option<Instant>,
+    agent: Option<GuestAgent>,
+    /// Until when the guest's agent is left alone.
+    agent_paused: Option<Instant>,
     transparent_huge: Option<u64>,
 }
 
@@ -58,6 +62,8 @@ impl Sampler {
             questions: Questions::default(),
             refreshed: Instant::now(),
             monitor_paused: None,
+            agent: None,
+            agent_paused: None,
             transparent_huge: None,
         };
         sampler.read_seldom();
@@ -110,6 +116,7 @@ impl Sampler {
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
+            guest: self.ask_agent(),
             threads,
         })
     }
@@ -149,6 +156,17 @@ impl Sampler {
                 (Answers::default(), None)
             }
         }
+    }
+
+    /// What the guest's agent says, where there is one that answers.
+    fn ask_agent(&mut self) -> Option<GuestCounters> {
+        let is_paused = self.agent_paused.is_some_and(|until| Instant::now() < until);
+        let agent = self.agent.as_ref().filter(|_| !is_paused)?;
+        let answer = agent.counters();
+        if answer.is_err() {
+            self.agent_paused = Some(Instant::now() + MONITOR_PAUSE);
+        }
+        answer.ok()
     }
 
     /// The monitor's or libvirt's disks, else those that are known from outside, each with the block device beneath.
@@ -197,6 +215,7 @@ impl Sampler {
         self.questions.balloon = self.vm.has_balloon();
         if self.level >= Level::Histograms {
             self.questions.queues = self.vm.monitor().map(queues).unwrap_or_default();
+            self.agent = GuestAgent::of(pid, self.vm.monitor());
             self.transparent_huge = transparent_huge(pid);
         }
         self.refreshed = Instant::now();

@@ -10,7 +10,7 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, manager, start, threads};
+use qemu::{attach, binary, disks, guest_agent, manager, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -177,7 +177,7 @@ impl VmmProcess {
 
     /// Whether the guest has a channel for QEMU's guest agent.
     pub fn has_agent_channel(&self) -> bool {
-        self.arguments().has_device_with("name", "org.qemu.guest_agent.0")
+        self.arguments().has_device_with("name", guest_agent::PORT)
     }
 
     /// Whether the guest has a balloon device.

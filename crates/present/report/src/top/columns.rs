@@ -54,6 +54,14 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         key: |vm| vm.throttled,
     },
     TopColumn {
+        name: "%ST",
+        what: "steal as the guest counts it (level 1)",
+        explanation: "Part of the guest's CPU time, by QEMU's guest agent in the guest (guest-get-cpustats), which is asked from --level 1 on. Only KVM tells guests of steal; %RDY is the host's own figure.",
+        spare: 4,
+        text: |vm| percent(vm.guest.as_ref().and_then(|guest| guest.steal)),
+        key: |vm| vm.guest.as_ref()?.steal,
+    },
+    TopColumn {
         name: "EXIT/s",
         what: "VM exits",
         explanation: "All vCPUs, from KVM by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: --level 2, or `vmtax profile --vm`.",
@@ -76,6 +84,14 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         spare: 0,
         text: |vm| time(vm.io.and_then(|io| io.qavg_ns)),
         key: |vm| vm.io.and_then(|io| io.qavg_ns),
+    },
+    TopColumn {
+        name: "GAVG",
+        what: "mean time of a request as the guest sees it (level 1)",
+        explanation: "From the guest's own disk statistics, by QEMU's guest agent (guest-get-diskstats, QEMU 7.1 and newer) in the guest, which is asked from --level 1 on. Longer than QAVG by the guest's queue, the virtqueue kick and the interrupt.",
+        spare: 3,
+        text: |vm| time(vm.gavg_ns()),
+        key: VmRates::gavg_ns,
     },
     TopColumn {
         name: "KAVG",

@@ -21,6 +21,8 @@ const FIELDS: &[Field] = &[
     ("read_bytes_per_second", |vm| vm.io.map(|io| io.read_bytes_per_s)),
     ("written_bytes_per_second", |vm| vm.io.map(|io| io.written_bytes_per_s)),
     ("qavg_seconds", |vm| vm.io.and_then(|io| io.qavg_ns).map(|ns| ns / 1e9)),
+    ("gavg_seconds", |vm| vm.gavg_ns().map(|ns| ns / 1e9)),
+    ("guest_steal_ratio", |vm| vm.guest.as_ref()?.steal),
     ("p99_seconds", |vm| vm.io.and_then(|io| io.p99_ns).map(|ns| ns / 1e9)),
     ("requests_in_flight", |vm| vm.io.and_then(|io| io.in_flight).map(|count| count as f64)),
     ("packets_per_second", |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s())),

@@ -198,7 +198,7 @@ fn guest_kernels(recording: &Recording) -> Option<String> {
         || recording.plan.variants.iter().any(|variant| variant.get("kernel").is_some());
     let why = |kernel: &KernelFacts| match kernel.source {
         SourceOfKernel::Running => "the host's own",
-        SourceOfKernel::Given => "given",
+        SourceOfKernel::Given => "from --kernel",
         SourceOfKernel::Cache if named => "named",
         SourceOfKernel::Cache => "default of the cache",
     };

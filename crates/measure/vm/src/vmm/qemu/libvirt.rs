@@ -112,6 +112,20 @@ impl Domain {
         answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
     }
 
+    /// Executes a command of the guest's agent and returns its result.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] with what virsh printed, or why the agent refused.
+    pub fn ask_agent(&self, command: &str, timeout: Duration) -> Result<Value, MachineError> {
+        let request = json!({ "execute": command }).to_string();
+        let seconds = timeout.as_secs().max(1).to_string();
+        let words = ["qemu-agent-command", &self.uuid, "--timeout", &seconds, "--cmd", &request];
+        let text = self.virsh(&words, timeout + timeout)?;
+        let answer = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
+        let none = || Err(MachineError::Monitor(format!("{command}: virsh printed no answer of the guest's agent")));
+        answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
+    }
+
     /// What virsh prints, run as the daemon's user: it reads what the daemon sends.
     fn virsh(&self, arguments: &[&str], timeout: Duration) -> Result<String, MachineError> {
         let error = |why: String| MachineError::Monitor(format!("{}: {why}", self.virsh.display()));

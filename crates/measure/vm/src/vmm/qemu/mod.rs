@@ -11,6 +11,7 @@ pub(crate) mod disk_arguments;
 pub(crate) mod disks;
 pub(crate) mod domain_stats;
 mod dummy_devices;
+pub(crate) mod guest_agent;
 pub(crate) mod histograms;
 mod introspect;
 mod libvirt;
@@ -27,6 +28,7 @@ pub(crate) mod threads;
 pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
+pub use guest_agent::read_agent_answers;
 pub use probe_points::PROBE_POINTS;
 pub use settings::read_settings;
 

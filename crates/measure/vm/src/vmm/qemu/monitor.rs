@@ -80,6 +80,17 @@ impl Monitor {
         }
     }
 
+    /// Executes a command of the agent in a libvirt domain's guest and returns its result.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] for a VM of no libvirt, and where no agent answers.
+    pub(crate) fn ask_agent(&self, command: &str, timeout: Duration) -> Result<Value, MachineError> {
+        match &*self.way {
+            Way::Libvirt(domain) => domain.ask_agent(command, timeout),
+            _ => Err(MachineError::Monitor("libvirt does not have this VM".to_owned())),
+        }
+    }
+
     /// The socket of the libvirt daemon that has it; `None` for a VM of no libvirt.
     pub(crate) fn daemon(&self) -> Option<&Path> {
         match &*self.way {

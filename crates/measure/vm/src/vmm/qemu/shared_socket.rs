@@ -24,14 +24,21 @@ impl SharedSocket {
     /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
     /// waits already may not even accept it.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
-        let stream = connect(&self.path, timeout).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        match listener(&stream) {
-            Some(of) if of == self.pid => Conversation::begin(stream, timeout, timeout),
-            of => {
-                let of =
-                    of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
-                Err(MachineError::Monitor(format!("it is the socket of {of}, not of {}", self.pid)))
-            }
+        Conversation::begin(connect_to(self, timeout)?, timeout, timeout)
+    }
+}
+
+/// A stream to the process that must listen there, and to no other.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where it does not listen, or another process does.
+pub(crate) fn connect_to(socket: &SharedSocket, timeout: Duration) -> Result<UnixStream, MachineError> {
+    let stream = connect(&socket.path, timeout).map_err(|e| MachineError::Monitor(e.to_string()))?;
+    match listener(&stream) {
+        Some(of) if of == socket.pid => Ok(stream),
+        of => {
+            let of = of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
+            Err(MachineError::Monitor(format!("it is the socket of {of}, not of {}", socket.pid)))
         }
     }
 }

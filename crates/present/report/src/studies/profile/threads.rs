@@ -131,7 +131,7 @@ pub fn states(found: &StateFindings) -> Figure<'_> {
     Figure { caption, table: Some(table(found)), ..Figure::new(ThreadBars(bars)) }
 }
 
-/// "running 25.0 % · runnable 57.0 % · waiting for the halted guest 18.0 % (ioctl)".
+/// "running 25.0 % · runnable 57.0 % · waiting for an interrupt (guest halted) 18.0 % (ioctl)".
 fn beside(thread: &ThreadStates) -> String {
     let states = [("running", Some(thread.running)), ("runnable", thread.runnable)];
     let states = states.into_iter().filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));

@@ -1,0 +1,140 @@
+//! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics. What it says is the guest's word.
+
+use super::arguments::{Arguments, path_of};
+use super::monitor::Monitor;
+use super::shared_socket::{SharedSocket, connect_to};
+use crate::MachineError;
+use crate::vmm::qemu::conversation::Conversation;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use vmtax_model::{GuestCounters, GuestDiskCounters};
+
+/// The name of the agent's port.
+pub(crate) const PORT: &str = "org.qemu.guest_agent.0";
+/// How long the agent may take over an answer: a guest without one never answers.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// More disks are not read.
+const MAX_DISKS: usize = 256;
+
+/// How the agent of a VM is reached.
+#[derive(Debug)]
+pub(crate) enum GuestAgent {
+    /// A socket that serves one client at a time.
+    Socket(SharedSocket),
+    /// libvirt, which marks the domain as tainted (`custom-ga-command`).
+    Libvirt(Monitor),
+}
+
+impl GuestAgent {
+    /// That of a process; `None` where it has no channel for one, or none that is reached.
+    pub fn of(pid: i32, monitor: Option<&Monitor>) -> Option<GuestAgent> {
+        let arguments = Arguments::of(pid);
+        match monitor.filter(|monitor| monitor.taints()) {
+            Some(monitor) => arguments.has_device_with("name", PORT).then(|| GuestAgent::Libvirt(monitor.clone())),
+            None => {
+                let path = path_of(pid, &socket(&arguments)?);
+                Some(GuestAgent::Socket(SharedSocket { path, pid }))
+            }
+        }
+    }
+
+    /// The guest's counters now.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where no agent answers, or it does not know the commands (before QEMU 7.1).
+    pub fn counters(&self) -> Result<GuestCounters, MachineError> {
+        let commands = ["guest-get-cpustats", "guest-get-diskstats"];
+        let [cpus, disks] = match self {
+            GuestAgent::Socket(socket) => {
+                let mut conversation = Conversation::with_agent(connect_to(socket, TIMEOUT)?, TIMEOUT)?;
+                let mut ask = |command: &str| conversation.ask(command, &json!({}), TIMEOUT);
+                [ask(commands[0])??, ask(commands[1])?.unwrap_or_default()]
+            }
+            GuestAgent::Libvirt(monitor) => {
+                [monitor.ask_agent(commands[0], TIMEOUT)?, monitor.ask_agent(commands[1], TIMEOUT).unwrap_or_default()]
+            }
+        };
+        Ok(read(&cpus, &disks))
+    }
+}
+
+/// The socket of the agent's port in a command line.
+fn socket(arguments: &Arguments) -> Option<PathBuf> {
+    let port = arguments.properties("device").find(|device| device.get("name") == Some(PORT))?;
+    let chardev = arguments.properties("chardev").find(|chardev| chardev.get("id") == port.get("chardev"))?;
+    Some(PathBuf::from(chardev.get("path")?))
+}
+
+/// What the agent's two answers say. Partitions and loop devices are left out.
+fn read(cpus: &Value, disks: &Value) -> GuestCounters {
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
+    let mut counters = GuestCounters::default();
+    // Guest time is in user's already.
+    let parts = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+    for cpu in cpus.as_array().into_iter().flatten() {
+        let all = parts.iter().map(|part| number(cpu, part)).fold(0, u64::saturating_add);
+        counters.cpu_ms = counters.cpu_ms.saturating_add(all);
+        counters.steal_ms = counters.steal_ms.saturating_add(number(cpu, "steal"));
+    }
+    let disks: Vec<&Value> = disks.as_array().into_iter().flatten().take(MAX_DISKS).collect();
+    let names: Vec<&str> = disks.iter().filter_map(|disk| disk["name"].as_str()).collect();
+    let is_disk = |name: &str| {
+        let is_part = |of: &&&str| name.strip_prefix(**of).is_some_and(|rest| !rest.is_empty());
+        !name.starts_with("loop") && !name.starts_with("ram") && names.iter().find(is_part).is_none()
+    };
+    let kinds = ["read", "write", "discard", "flush"];
+    counters.disks = (disks.iter())
+        .filter_map(|disk| {
+            let (name, stats) = (disk["name"].as_str()?, &disk["stats"]);
+            let sum = |what: &str| {
+                kinds.iter().map(|kind| number(stats, &format!("{kind}-{what}"))).fold(0, u64::saturating_add)
+            };
+            let counted = GuestDiskCounters { name: name.to_owned(), requests: sum("ios"), total_ms: sum("ticks") };
+            is_disk(name).then_some(counted)
+        })
+        .collect();
+    counters
+}
+
+/// How many disks the answers of a guest's agent have, for fuzzing.
+pub fn read_agent_answers(cpus: &Value, disks: &Value) -> usize {
+    read(cpus, disks).disks.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cpu_times_are_summed_and_partitions_left_out() {
+        let cpu =
+            |steal: u64| json!({ "type": "linux", "cpu": 0, "user": 10, "system": 5, "idle": 80, "steal": steal });
+        let disk = |name: &str, ios: u64| {
+            json!({ "name": name, "major": 8, "minor": 0, "stats": { "read-ios": ios, "read-ticks": 9, "flush-ios": 1,
+                "flush-ticks": 2, "total-ticks": 99 }})
+        };
+        let found = read(&json!([cpu(5), cpu(15)]), &json!([disk("vda", 7), disk("vda1", 6), disk("loop0", 3)]));
+        assert_eq!((found.cpu_ms, found.steal_ms), (210, 20));
+        assert_eq!(found.disks, [GuestDiskCounters { name: "vda".to_owned(), requests: 8, total_ms: 11 }]);
+    }
+
+    #[test]
+    fn the_socket_is_that_of_the_agents_port() {
+        let of = |line: &str| socket(&Arguments::from_line(line)).map(|path| path.display().to_string());
+        let proxmox = "kvm -chardev socket,path=/var/run/qemu-server/100.qga,server=on,wait=off,id=qga0 -device virtio-serial \
+                       -device virtserialport,chardev=qga0,name=org.qemu.guest_agent.0";
+        assert_eq!(of(proxmox).as_deref(), Some("/var/run/qemu-server/100.qga"));
+        assert_eq!(of("kvm -chardev socket,path=/q,id=c -device virtserialport,chardev=c,name=other"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_survived(text in r#"[\[\]{}":,a-z0-9-]{0,80}"#) {
+            if let Ok(value) = serde_json::from_str(&text) {
+                read_agent_answers(&value, &value);
+            }
+        }
+    }
+}
