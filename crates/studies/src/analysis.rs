@@ -100,6 +100,9 @@ pub enum StudyError {
     /// What was sampled cannot be read or drawn.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// A file of the recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] vmtax_recording::RecordingError),
     /// The findings have no form for scripts.
     #[error(transparent)]
     Report(#[from] ReportError),

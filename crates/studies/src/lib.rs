@@ -7,6 +7,7 @@ mod compare;
 mod exec;
 mod exits;
 pub mod history;
+mod import;
 mod layers;
 mod options;
 mod overhead;
@@ -21,6 +22,7 @@ pub use analysis::{ReportFile, StudyError};
 pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_recordings, forecast};
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
+pub use import::imported;
 pub use layers::LayersOptions;
 pub use options::{
     CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, OptionsError, StudyOptions, key_value,

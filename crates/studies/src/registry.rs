@@ -5,7 +5,7 @@ use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::{exits, layers, reproduce, vm};
+use crate::{exits, import, layers, reproduce, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -35,6 +35,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             found(recording, findings, page::antipatterns::report, page::json)
         }
         Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
+        Study::Import(_) => found(recording, import::findings(recording)?, page::import::report, page::json),
         Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
     };
     // A published result that this version does not know has no verdict.

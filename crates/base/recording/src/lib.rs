@@ -25,7 +25,7 @@ mod trial;
 mod writer;
 
 pub use error::RecordingError;
-pub use file::read_bounded;
+pub use file::{read_bounded, read_json};
 pub use files::TrialFiles;
 pub use folder::{RecordingsFolder, check_place};
 pub use layout::Manifest;

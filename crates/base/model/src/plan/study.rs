@@ -1,6 +1,7 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
 use super::command::CommandSpec;
+use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
@@ -32,6 +33,8 @@ pub enum Study {
     VmLayers(ObservedVm),
     /// Which VM exits a running VM makes.
     VmExits(ObservedVm),
+    /// What traces say that other tools recorded.
+    Import(ImportedFiles),
 }
 
 impl Study {
@@ -68,6 +71,7 @@ impl Study {
             Study::Profile(_) => "profile",
             Study::VmLayers(_) => "vm-layers",
             Study::VmExits(_) => "vm-exits",
+            Study::Import(_) => "import",
         }
     }
 }

@@ -1,0 +1,35 @@
+//! Traces of other tools: what they say of a VM's exits and requests.
+
+use crate::analysis::StudyError;
+use crate::reproduce::Evidence;
+use std::path::PathBuf;
+use vmtax_model::{ImportFacts, ImportFindings, ImportedFiles, Plan, PlanError, Study, files};
+use vmtax_recording::{Recording, RecordingError};
+
+/// The largest description of an import that is read, bytes.
+const MAX_FACTS: u64 = 16 << 20;
+
+/// The plan of an import of these files.
+///
+/// # Errors
+/// [`PlanError`] for more files than a plan takes.
+pub fn imported(files: &[PathBuf]) -> Result<Plan, PlanError> {
+    let study = Study::Import(ImportedFiles { files: files.to_vec() });
+    let plan = Plan { study, ..Plan::new("import", 1, Vec::new(), Vec::new()) };
+    plan.check()?;
+    Ok(plan)
+}
+
+/// What the imported traces say.
+pub(crate) fn findings(recording: &Recording) -> Result<ImportFindings, StudyError> {
+    let folder = recording.trial_folder(0);
+    let path = folder.join(files::IMPORT);
+    let facts: Option<ImportFacts> = vmtax_recording::read_json(&path, MAX_FACTS)?;
+    let facts = facts.ok_or_else(|| RecordingError::Damaged { path, reason: "it is missing".to_owned() })?;
+    let exits = folder.join(files::EXITS).exists().then(|| vmtax_profile::vm_exits(&folder)).transpose()?;
+    let layers = folder.join(files::VM_TRACE).exists().then(|| vmtax_layers::vm(&folder, &recording.host));
+    Ok(ImportFindings { facts, exits, layers: layers.transpose()? })
+}
+
+/// No published result claims anything of them.
+impl Evidence for ImportFindings {}
