@@ -111,7 +111,7 @@ pub use vm_counters::{
     BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
     RequestCounters, RunState, ThreadCounters, VmCounters,
 };
-pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
+pub use vm_layers::{GuestTrace, IMPORTED_CLOCK, TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use vm_rates::{
     DeviceRates, DiskRates, ExitRates, IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmRates,
 };

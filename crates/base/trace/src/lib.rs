@@ -69,4 +69,4 @@ pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
     Moment, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
 };
-pub use ring::{CpuStats, Folder, Input, PageLayout, RawFile, cpu_stats};
+pub use ring::{CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_stats};

@@ -48,6 +48,17 @@ pub enum ImportError {
         /// The clock.
         clock: String,
     },
+    /// Two guests.
+    #[error(
+        "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest",
+        first.display(), second.display()
+    )]
+    Guests {
+        /// One.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
     /// The VM that was asked for is not in the trace.
     #[error("{}: no vCPU of process {pid}: it has vCPU threads {known}", path.display())]
     Process {

@@ -6,20 +6,25 @@
 
 mod error;
 mod exits;
+mod folder;
 mod perf_threads;
+mod qemu_records;
+mod requests;
+mod sides;
 mod source;
 mod survey;
 mod vm;
 
 pub use error::ImportError;
 
+use requests::{Sides, StoredRequests};
 use serde::Serialize;
 use source::SourceFile;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use survey::{Survey, survey};
 use vm::TracedVm;
 use vmtax_model::samples::ProfileFacts;
-use vmtax_model::{ImportFacts, ImportedFile, Missing, SCHEMA, TraceSide, files};
+use vmtax_model::{ImportFacts, ImportedFile, Missing, SCHEMA, TraceSide, VmFacts, files};
 use vmtax_recording::TrialFiles;
 
 /// What to import.
@@ -29,6 +34,8 @@ pub struct ImportSettings {
     pub files: Vec<PathBuf>,
     /// QEMU's process, or one of its vCPU threads, where there are several VMs.
     pub pid: Option<i32>,
+    /// The file of the guest's kernel, where the files do not tell.
+    pub guest: Option<PathBuf>,
     /// Rate of the time stamp counter, for files whose clock counts its ticks and that do not say it.
     pub tsc_mhz: Option<f64>,
 }
@@ -55,13 +62,10 @@ impl Import {
         let surveyed = |path: &PathBuf| {
             let file = SourceFile::open(path)?;
             let survey = survey(&file)?;
-            let side = if file.is_of_qemu() { TraceSide::Qemu } else { TraceSide::Host };
-            Ok(Surveyed { file, survey, side })
+            Ok(Surveyed { file, survey, side: TraceSide::Host })
         };
-        let files: Vec<Surveyed> = settings.files.iter().map(surveyed).collect::<Result<_, ImportError>>()?;
-        if let Some(first) = files.first().filter(|_| files.iter().all(|file| file.survey.vcpus.is_empty())) {
-            return Err(ImportError::Nothing { path: first.file.path.clone() });
-        }
+        let mut files: Vec<Surveyed> = settings.files.iter().map(surveyed).collect::<Result<_, ImportError>>()?;
+        sides::assign(&mut files, settings.guest.as_deref())?;
         Ok(Import { files, settings })
     }
 
@@ -70,44 +74,46 @@ impl Import {
     /// # Errors
     /// [`ImportError`] where a file cannot be read, its clock has no known scale, or the folder cannot be written.
     pub fn store(&self, trial: &mut TrialFiles) -> Result<(), ImportError> {
-        let mut missing = Vec::new();
-        // Of several with events of KVM, the one with most.
-        let of_kvm = self
-            .of_side(TraceSide::Host)
-            .max_by_key(|file| file.survey.vcpus.values().map(|vcpu| vcpu.events).sum::<u64>());
-        if let Some(host) = of_kvm {
-            self.store_exits(host, trial)?;
-        }
+        // Of several of the host's kernel, the one with most events of KVM.
+        let host = self.of_side(TraceSide::Host).max_by_key(|file| file.kvm_events());
+        let vm = host.map(|host| self.store_exits(host, trial)).transpose()?.flatten();
+        let vm = vm.unwrap_or_else(|| vm::unknown(self.files.first().map_or(Path::new(""), |first| &first.file.path)));
+        let qemu = self.of_side(TraceSide::Qemu).filter(|file| !file.survey.threads.is_empty()).collect();
+        let sides = Sides { host, qemu, guest: self.of_side(TraceSide::Guest).next() };
+        let StoredRequests { clocks, mut missing } = sides.store(vm, self.settings.tsc_mhz, trial)?;
+        let is_host = |file: &&Surveyed| host.is_some_and(|host| std::ptr::eq(host, *file));
+        missing.extend(self.of_side(TraceSide::Host).filter(|file| !is_host(file)).map(sides::unused));
         missing.extend(self.files.iter().flat_map(Surveyed::missing));
-        let facts = ImportFacts {
-            schema: SCHEMA,
-            files: self.files.iter().map(Surveyed::facts).collect(),
-            clocks: Vec::new(),
-            missing,
-        };
-        store(trial, files::IMPORT, &facts)
+        let files = self.files.iter().map(Surveyed::facts).collect();
+        store(trial, files::IMPORT, &ImportFacts { schema: SCHEMA, files, clocks, missing })
     }
 
     fn of_side(&self, side: TraceSide) -> impl Iterator<Item = &Surveyed> {
         self.files.iter().filter(move |file| file.side == side)
     }
 
-    fn store_exits(&self, host: &Surveyed, trial: &mut TrialFiles) -> Result<(), ImportError> {
+    /// Counts the exits in a trace of the host's kernel; gives their VM.
+    fn store_exits(&self, host: &Surveyed, trial: &mut TrialFiles) -> Result<Option<VmFacts>, ImportError> {
         let Surveyed { file, survey, .. } = host;
         let Some(TracedVm { facts, mut missing }) = TracedVm::choose(file, survey, self.settings.pid)? else {
-            return Ok(());
+            return Ok(None);
         };
         let counts = exits::count(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
         missing.extend(exits::missing(file, survey));
         store(trial, files::EXITS, &counts)?;
-        let pid = facts.pid;
         let path = Some(file.path.display().to_string());
-        let observed = ProfileFacts { pid, program: String::new(), file: path, vm: Some(facts), missing };
-        store(trial, files::OBSERVED, &observed)
+        let vm = Some(facts.clone());
+        let observed = ProfileFacts { pid: facts.pid, program: String::new(), file: path, vm, missing };
+        store(trial, files::OBSERVED, &observed)?;
+        Ok(Some(facts))
     }
 }
 
 impl Surveyed {
+    fn kvm_events(&self) -> u64 {
+        self.survey.vcpus.values().map(|vcpu| vcpu.events).sum()
+    }
+
     fn facts(&self) -> ImportedFile {
         let counts = &self.survey.counts;
         ImportedFile {

@@ -2,7 +2,7 @@
 
 use crate::error::ImportError;
 use crate::source::SourceFile;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_trace::{Counts, Entry, EventId, Field, KernelDecoder, KernelEvent};
 
 /// What a file holds.
@@ -20,6 +20,10 @@ pub(crate) struct Survey {
     pub has_scheduler: bool,
     /// Block requests by device.
     pub block_devices: BTreeMap<u64, u64>,
+    /// Threads whose events a file of QEMU has.
+    pub threads: BTreeSet<i32>,
+    /// Interrupts of virtio devices.
+    pub disk_interrupts: BTreeSet<u32>,
     /// Known tracepoints with unknown fields.
     pub unreadable: Vec<String>,
 }
@@ -53,8 +57,11 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         has_calls: false,
         has_scheduler: false,
         block_devices: BTreeMap::new(),
+        threads: BTreeSet::new(),
+        disk_interrupts: BTreeSet::new(),
         unreadable: decoder.unreadable().to_vec(),
     };
+    let irq_name = formats.event("irq", "irq_handler_entry").and_then(|id| formats.field(id, "name"));
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
         let Entry::Event(event) = entry else { continue };
@@ -82,6 +89,14 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 if known || survey.block_devices.len() < MAX_DEVICES {
                     *survey.block_devices.entry(request.device).or_default() += 1;
                 }
+            }
+            Some(KernelEvent::Irq { irq }) if survey.disk_interrupts.len() < MAX_DEVICES => {
+                let name = irq_name.and_then(|field| field.text(event.data));
+                let is_virtio = name.is_some_and(|name| name.contains("virtio"));
+                survey.disk_interrupts.extend(u32::try_from(irq).ok().filter(|_| is_virtio));
+            }
+            None if file.is_of_qemu() && survey.threads.len() < MAX_VCPUS => {
+                survey.threads.insert(event.pid);
             }
             _ => {}
         }

@@ -4,6 +4,7 @@ use crate::error::ImportError;
 use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
+use std::path::Path;
 use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts, Vmm};
 
 /// The VM, and what is known of others.
@@ -70,6 +71,27 @@ fn vms(file: &SourceFile, survey: &Survey) -> Vec<Vec<i32>> {
     by_process.into_values().chain(others).collect()
 }
 
+/// A VM of which no trace of the host's kernel tells.
+pub(crate) fn unknown(file: &Path) -> VmFacts {
+    VmFacts {
+        pid: 0,
+        name: Some(format!("VM of {}", file.display())),
+        binary: None,
+        vmm: Vmm::Qemu,
+        version: None,
+        managed: None,
+        accelerator: None,
+        vcpus: 0,
+        memory: 0,
+        roles_from: RoleSource::Names,
+        threads: Vec::new(),
+        disks: Vec::new(),
+        nics: Vec::new(),
+        cgroup: None,
+        abilities: Vec::new(),
+    }
+}
+
 fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
     let first = vcpus.first().copied().unwrap_or(0);
     let pid = process(file, first);
@@ -95,18 +117,10 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
     VmFacts {
         pid: pid.unwrap_or(0),
         name: name.or_else(|| pid.is_none().then(|| format!("VM with vCPU thread {first}"))),
-        binary: None,
-        vmm: Vmm::Qemu,
-        version: None,
-        managed: None,
         accelerator: Some(Accelerator::Kvm),
         vcpus: vcpus.len(),
-        memory: 0,
         roles_from: RoleSource::KvmRun,
         threads: vcpus.iter().enumerate().map(vcpu).chain(others).collect(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-        cgroup: None,
-        abilities: Vec::new(),
+        ..unknown(&file.path)
     }
 }

@@ -24,6 +24,9 @@ pub struct ImportTracesArgs {
     /// Process of QEMU, or a vCPU thread, where the trace has several VMs [default: the one with most VM exits]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
+    /// The file of the guest's kernel [default: the one without events of KVM, or that trace-cmd synchronized with its host]
+    #[arg(long, value_name = "FILE")]
+    pub guest: Option<PathBuf>,
     /// Rate of the time stamp counter, for a clock that counts its ticks and a file that does not say the rate
     #[arg(long, value_name = "MHZ", value_parser = mhz)]
     pub tsc_mhz: Option<f64>,

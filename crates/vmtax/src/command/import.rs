@@ -14,7 +14,11 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
-    let import = Import::open(ImportSettings { files: args.files.clone(), pid: args.pid, tsc_mhz: args.tsc_mhz })?;
+    let (files, guest) = (args.files.clone(), args.guest.clone());
+    if let Some(guest) = guest.as_ref().filter(|guest| !files.contains(guest)) {
+        return Err(Fault::Usage(format!("--guest {} is none of the files: name it among them, too", guest.display())));
+    }
+    let import = Import::open(ImportSettings { files, pid: args.pid, guest, tsc_mhz: args.tsc_mhz })?;
     let writer = recording_folder::begin(record, &plan, &doctor::facts(None))?;
     let stored = writer.trial_files(0).map_err(Fault::from).and_then(|mut trial| Ok(import.store(&mut trial)?));
     if let Err(fault) = stored {

@@ -1,5 +1,6 @@
 //! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone.
 
+use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::open::read_json;
 use crate::error::LayersError;
@@ -44,7 +45,7 @@ pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
     let read = read_vm(folder)?;
     let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
     let trial = |disk: DiskData| {
-        let joined = JoinedTrial::new(disk.joined, &disk.losses, one_clock(), mhz, disk.missing);
+        let joined = JoinedTrial::new(disk.joined, &disk.losses, disk.clock, mhz, disk.missing);
         VmTrial { machine, disk: disk.name, joined }
     };
     Ok(read.disks.into_iter().map(trial).collect())
@@ -68,6 +69,9 @@ pub(crate) struct DiskData {
     pub joined: Joined,
     pub losses: Vec<Loss>,
     pub missing: Vec<Missing>,
+    pub clock: ClockFinding,
+    /// The host alone shows them.
+    pub is_from_host: bool,
 }
 
 impl DiskData {
@@ -84,11 +88,11 @@ impl DiskData {
 
 /// A Linux guest stands for any: what it is the host does not know.
 pub(crate) fn machine(trace: &VmTrace) -> Machine {
-    if trace.vm.accelerator == Some(Accelerator::Kvm) { Machine::KVM } else { Machine::TCG }
+    if trace.vm.accelerator == Some(Accelerator::Tcg) { Machine::TCG } else { Machine::KVM }
 }
 
 /// All times are of the host's counter.
-pub(crate) fn one_clock() -> ClockFinding {
+fn one_clock() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "all events are of the host".to_owned(), drift_ns: 0.0, violations: 0 }
 }
 
@@ -103,8 +107,13 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         return Err(wrong(format!("invalid TSC frequency of {} MHz", trace.tsc_mhz)));
     }
     let host = open(&folder.join(files::HOST), DISK, Side::Host)?;
-    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
     let mut missing = trace.missing.clone();
+    if let Some(guest) = &trace.guest {
+        missing.extend(trace.full.then(|| no_room(&trace)));
+        let disks = read_guest(folder, &trace, guest, host.as_ref())?;
+        return Ok(VmData { disks, idle: Vec::new(), missing, trace });
+    }
+    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
     let mut devices: BTreeSet<String> = BTreeSet::new();
@@ -180,7 +189,7 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
     if let Some(side) = side {
         side.end(&mut losses, &mut missing);
     }
-    Ok(DiskData { name, disk, joined: join.finish(), losses, missing })
+    Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock: one_clock(), is_from_host: true })
 }
 
 fn is_placed(host: &HostDisk) -> bool {
@@ -211,6 +220,10 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
     let mut add = |what: String, why: String, fix: &str| missing.push(Missing { what, why, fix: fix.to_owned() });
     let beneath = format!("the host's block device beneath {name}");
     match disk {
+        None if trace.imported => {
+            let why = "the files do not say which of the host's devices has the disk";
+            add(beneath, why.to_owned(), "trace the running VM with `vmtax layers --vm`");
+        }
         None => add(
             beneath,
             "neither QEMU's monitor nor its command line tells which file the disk is".to_owned(),
@@ -238,7 +251,7 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
         }
     }
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
-    if is_kvm && disk.is_none_or(|disk| disk.notify.is_empty()) {
+    if is_kvm && !trace.imported && disk.is_none_or(|disk| disk.notify.is_empty()) {
         add(
             format!("doorbells of {name}"),
             "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
@@ -300,6 +313,8 @@ mod tests {
             ended: false,
             full: false,
             missing: Vec::new(),
+            imported: false,
+            guest: None,
         }
     }
 

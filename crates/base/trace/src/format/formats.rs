@@ -101,6 +101,12 @@ impl Formats {
 }
 
 impl Format {
+    /// The text of a `format` file that gives this again, without its print format.
+    pub(crate) fn text(&self, id: EventId) -> String {
+        let fields = self.fields.iter().map(|(name, field)| format!("\t{}\n", field.text_line(name)));
+        format!("name: {}\nID: {}\nformat:\n{}\n", self.name, id.0, fields.collect::<String>())
+    }
+
     /// The least length of a record, bytes.
     fn least(&self) -> u32 {
         let ends = self.fields.iter().filter(|(_, field)| {

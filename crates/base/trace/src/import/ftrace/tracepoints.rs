@@ -80,7 +80,9 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
     tracepoint("block", "block_rq_insert", BLOCK, block),
     tracepoint("block", "block_rq_issue", BLOCK, block),
     tracepoint("block", "block_rq_complete", BLOCK, block),
-    tracepoint("irq", "irq_handler_entry", &[("irq", Unsigned)], |text| Some(vec![Number(decimal(text, "irq=")?)])),
+    tracepoint("irq", "irq_handler_entry", &[("irq", Unsigned), ("name", Text)], |text| {
+        Some(vec![Number(decimal(text, "irq=")?), Value::Text(text.split_once("name=")?.1)])
+    }),
 ];
 
 const BLOCK: &[(&str, Kind)] = &[("dev", Unsigned), ("sector", Unsigned), ("nr_sector", Unsigned), ("rwbs", Text)];
