@@ -3,7 +3,7 @@
 use crate::analysis::StudyError;
 use crate::reproduce::Evidence;
 use std::path::PathBuf;
-use vmtax_model::{ImportFacts, ImportFindings, ImportedFiles, Plan, PlanError, Study, files};
+use vmtax_model::{ImportFacts, ImportFindings, ImportedFiles, JoinedClock, Plan, PlanError, Study, TraceSide, files};
 use vmtax_recording::{Recording, RecordingError};
 
 /// The largest description of an import that is read, bytes.
@@ -25,10 +25,20 @@ pub(crate) fn findings(recording: &Recording) -> Result<ImportFindings, StudyErr
     let folder = recording.trial_folder(0);
     let path = folder.join(files::IMPORT);
     let facts: Option<ImportFacts> = vmtax_recording::read_json(&path, MAX_FACTS)?;
-    let facts = facts.ok_or_else(|| RecordingError::Damaged { path, reason: "it is missing".to_owned() })?;
+    let mut facts = facts.ok_or_else(|| RecordingError::Damaged { path, reason: "it is missing".to_owned() })?;
     let exits = folder.join(files::EXITS).exists().then(|| vmtax_profile::vm_exits(&folder)).transpose()?;
-    let layers = folder.join(files::VM_TRACE).exists().then(|| vmtax_layers::vm(&folder, &recording.host));
-    Ok(ImportFindings { facts, exits, layers: layers.transpose()? })
+    let layers =
+        folder.join(files::VM_TRACE).exists().then(|| vmtax_layers::vm(&folder, &recording.host)).transpose()?;
+    let guest = facts.files.iter().find(|file| file.side == TraceSide::Guest).map(|file| file.file.clone());
+    let column = layers.as_ref().and_then(|layers| layers.layers.columns.first());
+    if let Some((file, column)) = guest.zip(column) {
+        // Cause and effect among the requests tell only once these are joined.
+        if column.clock.bound_ns > 0.0 && !facts.clocks.iter().any(|clock| clock.file == file) {
+            let (method, bound_ns) = (column.clock.source.clone(), Some(column.clock.bound_ns));
+            facts.clocks.push(JoinedClock { file, method, bound_ns });
+        }
+    }
+    Ok(ImportFindings { facts, exits, layers })
 }
 
 /// No published result claims anything of them.

@@ -23,6 +23,7 @@ mod trace_format;
 mod trace_pages;
 mod trace_perf;
 mod trace_simple;
+mod trace_text;
 mod wire;
 
 /// What an input goes to.
@@ -59,5 +60,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "trace_pages", run: trace_pages::run },
     Target { name: "trace_perf", run: trace_perf::run },
     Target { name: "trace_simple", run: trace_simple::run },
+    Target { name: "trace_text", run: trace_text::run },
     Target { name: "wire", run: wire::run },
 ];

@@ -1,8 +1,8 @@
 //! Writes the events of files of other tools as one trace, as vmtax's own tracer leaves it.
 
 use crate::error::ImportError;
-use crate::source::SourceFile;
 use crate::qemu_records::QemuRecords;
+use crate::source::SourceFile;
 use std::collections::BTreeSet;
 use vmtax_model::IMPORTED_CLOCK;
 use vmtax_recording::{RecordingError, TrialFiles};

@@ -65,7 +65,12 @@ impl QemuRecords {
     }
 
     /// The record of one of QEMU's events; `None` for one that is not of a request.
-    pub fn record(&mut self, formats: &Formats, event: &vmtax_trace::Event<'_>, record: &mut Vec<u8>) -> Option<EventId> {
+    pub fn record(
+        &mut self,
+        formats: &Formats,
+        event: &vmtax_trace::Event<'_>,
+        record: &mut Vec<u8>,
+    ) -> Option<EventId> {
         let name = formats.get(event.id)?.name.as_str();
         let at = QEMU_EVENTS.iter().position(|(qemu, ..)| *qemu == name)?;
         let (id, (_, _, fields)) = (*self.ids.get(at)?, QEMU_EVENTS[at]);

@@ -4,9 +4,7 @@ use crate::Surveyed;
 use crate::error::ImportError;
 use crate::folder::{self, FolderInput};
 use crate::source::NANOSECONDS;
-use vmtax_model::{
-    GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files,
-};
+use vmtax_model::{GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files};
 use vmtax_recording::TrialFiles;
 use vmtax_trace::TimeShift;
 

@@ -28,7 +28,8 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         disks.into_iter().flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz)).collect();
     all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
     let (requests, columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
-    let main = columns.get(..1).unwrap_or_default();
+    // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
+    let main = columns.get(..1).filter(|_| !trace.imported).unwrap_or_default();
     let advice = vmtax_rules::advice(&Evidence { host: Some(host), columns: main, ..Evidence::default() });
     let layers = LayerFindings {
         schema: REPORT_SCHEMA,

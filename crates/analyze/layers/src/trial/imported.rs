@@ -9,7 +9,9 @@ use crate::events::trace_reader::{Trace, TraceReader, next, open};
 use crate::join::joiner::Join;
 use std::path::Path;
 use vmtax_clock::{ClockError, GuestTicks};
-use vmtax_model::{ClockFinding, DISK, GuestDisk, GuestTrace, HostDisk, Missing, Series, Side, TraceFacts, VmTrace, files};
+use vmtax_model::{
+    ClockFinding, DISK, GuestDisk, GuestTrace, HostDisk, Missing, Series, Side, TraceFacts, VmTrace, files,
+};
 
 /// The requests of the guest's disks.
 pub(super) fn read_guest(
@@ -52,7 +54,9 @@ fn read_disk(
     let map = match clock(&facts, &Series::default(), Some(guest), host, &[]) {
         Ok(map) => Some(map),
         // The guest's own part is valid alone.
-        Err(LayersError::Offset(ClockError::NoEvidence | ClockError::Contradiction { .. } | ClockError::Jumped { .. })) => {
+        Err(LayersError::Offset(
+            ClockError::NoEvidence | ClockError::Contradiction { .. } | ClockError::Jumped { .. },
+        )) => {
             missing.push(unjoined(&name));
             None
         }

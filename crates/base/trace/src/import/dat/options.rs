@@ -178,3 +178,72 @@ pub(super) fn threads(text: &str) -> crate::TracedThreads {
     };
     text.lines().filter_map(line).take(crate::import::threads::MAX_THREADS).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One CPU's corrections as trace-cmd writes them: peer 77.
+    fn shift(flags: u32, offsets: &[(u64, i64)], scaling: u64, fraction: Option<u64>) -> Vec<u8> {
+        let mut data = 77_u64.to_le_bytes().to_vec();
+        data.extend([flags, 1, offsets.len() as u32].into_iter().flat_map(u32::to_le_bytes));
+        data.extend(offsets.iter().flat_map(|(time, _)| time.to_le_bytes()));
+        data.extend(offsets.iter().flat_map(|(_, offset)| offset.to_le_bytes()));
+        data.extend(offsets.iter().flat_map(|_| scaling.to_le_bytes()));
+        data.extend(offsets.iter().filter_map(|_| fraction).flat_map(u64::to_le_bytes));
+        data
+    }
+
+    fn taken(options: &[(u16, &[u8])]) -> Options {
+        let mut taken = Options::default();
+        options.iter().for_each(|(id, data)| taken.take(*id, data).unwrap());
+        taken
+    }
+
+    #[test]
+    fn a_guests_times_become_its_hosts() {
+        // What KVM keeps is exact: one offset for all, also before and after.
+        let exact = taken(&[(TIME_SHIFT, &shift(0, &[(100, 5000)], 1, None))]).shifts.remove(0);
+        assert_eq!((exact.peer, exact.measured, exact.spread()), (77, false, 0));
+        assert_eq!([0, 100, 900].map(|at| exact.host(3, at)), [5000, 5100, 5900]);
+        // What was measured is interpolated.
+        let measured = taken(&[(TIME_SHIFT, &shift(1, &[(100, 5000), (200, 5010)], 1, Some(0)))]).shifts.remove(0);
+        assert_eq!([50, 100, 150, 200, 300].map(|at| measured.host(0, at)), [5050, 5100, 5155, 5210, 5310]);
+        assert_eq!(measured.spread(), 10);
+        // A guest whose counter is half as fast, and one that is ahead.
+        let scaled = taken(&[(TIME_SHIFT, &shift(0, &[(0, -10)], 32, Some(4)))]).shifts.remove(0);
+        assert_eq!([0, 4, 100].map(|at| scaled.host(0, at)), [0, 0, 190]);
+    }
+
+    #[test]
+    fn a_session_names_its_guests_and_the_rate_of_its_counter() {
+        let mut guest = b"web01\0".to_vec();
+        guest.extend(78_u64.to_le_bytes());
+        guest.extend([2_u32, 0, 1000, 1, 1001].into_iter().flat_map(u32::to_le_bytes));
+        let scale = [1_u32 << 22, 23, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect::<Vec<u8>>();
+        let options = taken(&[(TRACEID, &77_u64.to_le_bytes()), (GUEST, &guest), (TSC2NSEC, &scale), (99, b"x")]);
+        assert_eq!(options.trace_id, Some(77));
+        let expected = TracedGuest { name: "web01".to_owned(), trace_id: 78, vcpus: vec![(0, 1000), (1, 1001)] };
+        assert_eq!(options.guests, [expected]);
+        assert_eq!(options.tsc.map(TscScale::mhz), Some(2000.0));
+        let threads = threads("  12 CPU 0/KVM\nx y\n13 a\n");
+        let names: Vec<(i32, &str)> = threads.iter().map(|(tid, thread)| (*tid, thread.name.as_str())).collect();
+        assert_eq!(names, [(12, "CPU 0/KVM"), (13, "a")]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_option_is_survived(id in 0..16_u16, data in proptest::collection::vec(any::<u8>(), 0..120), cut in 0..90_usize, at: u64) {
+            let whole = shift(1, &[(at, 5), (at.saturating_add(9), -7)], at | 1, Some(at % 64));
+            for data in [&data[..], &whole[..cut.min(whole.len())], &whole] {
+                let mut options = Options::default();
+                let _ = options.take(id, data);
+                let _ = options.take(TIME_SHIFT, data);
+                for shift in &options.shifts {
+                    let _ = (shift.host(0, at), shift.host(9, u64::MAX), shift.spread());
+                }
+            }
+        }
+    }
+}
