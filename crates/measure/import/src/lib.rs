@@ -4,6 +4,7 @@
 //! [`import`] opens each file by what it begins with, decides whose events it has, and writes the VM's exits and requests as
 //! far as the files hold them. What they do not hold is named.
 
+mod clocks;
 mod error;
 mod exits;
 mod folder;

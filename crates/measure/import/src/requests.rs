@@ -1,6 +1,7 @@
 //! The block requests in traces of the guest's kernel, of QEMU and of the host's kernel.
 
 use crate::Surveyed;
+use crate::clocks::{self, scaled, time_shift};
 use crate::error::ImportError;
 use crate::folder::{self, FolderInput};
 use crate::source::NANOSECONDS;
@@ -59,14 +60,16 @@ impl Sides<'_> {
         let mut on_guest = None;
         if let Some(guest) = guest {
             let shift = host.and_then(|host| time_shift(guest, host));
-            let ticks: Box<dyn Fn(u32, u64) -> u64> = match shift {
-                Some(shift) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
-                None => scaled(guest.file.mhz(tsc_mhz)?, mhz),
+            let offset = host.filter(|_| shift.is_none()).and_then(|host| clocks::shared_tsc(guest, host, &vm));
+            let ticks: Box<dyn Fn(u32, u64) -> u64> = match (shift, offset) {
+                (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
+                (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
+                _ => scaled(guest.file.mhz(tsc_mhz)?, mhz),
             };
             let written = folder::write(files::GUEST, Some(&FolderInput { file: &guest.file, ticks }), &[], trial)?;
             is_full |= written.is_full;
             stored.too_long(written.too_long);
-            on_guest = Some(stored.guest(guest, shift, host.is_some() || !self.qemu.is_empty(), mhz));
+            on_guest = Some(stored.guest(guest, shift, offset, host.is_some() || !self.qemu.is_empty(), mhz));
         }
         let spans = host.into_iter().chain(self.qemu.iter().copied()).filter_map(|file| file.survey.span);
         let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
@@ -157,7 +160,14 @@ impl StoredRequests {
     }
 
     /// The guest's trace, and how its clock is joined.
-    fn guest(&mut self, guest: &Surveyed, shift: Option<&TimeShift>, has_host: bool, mhz: f64) -> GuestTrace {
+    fn guest(
+        &mut self,
+        guest: &Surveyed,
+        shift: Option<&TimeShift>,
+        offset: Option<i64>,
+        has_host: bool,
+        mhz: f64,
+    ) -> GuestTrace {
         let mut devices: Vec<(&u64, &u64)> = guest.survey.block_devices.iter().collect();
         devices.sort_by_key(|(_, requests)| std::cmp::Reverse(**requests));
         let disk = |(device, _): (&u64, &u64)| GuestDisk {
@@ -165,32 +175,25 @@ impl StoredRequests {
             interrupts: guest.survey.disk_interrupts.iter().copied().collect(),
         };
         let disks = devices.into_iter().take(MAX_DISKS).map(disk).collect();
-        let bound = shift.map_or(0, |shift| if shift.measured { shift.spread() } else { 1 });
-        let source = match shift {
-            Some(TimeShift { measured: false, .. }) => "trace-cmd's time synchronization (KVM's offset)",
-            Some(_) => "trace-cmd's time synchronization (measured; the error is by how much its measurements differ)",
-            None if has_host => "cause and effect among the requests",
-            None => "the guest's events alone",
+        let is_measured = shift.is_some_and(|shift| shift.measured);
+        let is_joined = shift.is_some() || offset.is_some();
+        let bound = shift.filter(|_| is_measured).map_or(u64::from(is_joined), TimeShift::spread);
+        let source = match (shift, offset) {
+            (Some(_), _) if is_measured => {
+                "trace-cmd's time synchronization (measured; the error is by how much its measurements differ)"
+                    .to_owned()
+            }
+            (Some(_), _) => "trace-cmd's time synchronization (KVM's offset)".to_owned(),
+            (_, Some(0)) => "the host's time stamp counter, which the guest reads as it is".to_owned(),
+            (_, Some(_)) => "the host's time stamp counter and KVM's offset (kvm_write_tsc_offset)".to_owned(),
+            _ if has_host => "cause and effect among the requests".to_owned(),
+            _ => "the guest's events alone".to_owned(),
         };
-        if shift.is_some() {
+        if is_joined {
             let file = guest.file.path.display().to_string();
             let bound_ns = Some(bound as f64 * 1000.0 / mhz);
-            self.clocks.push(JoinedClock { file, method: source.to_owned(), bound_ns });
+            self.clocks.push(JoinedClock { file, method: source.clone(), bound_ns });
         }
-        GuestTrace { disks, is_on_host_clock: shift.is_some() || !has_host, bound, source: source.to_owned() }
+        GuestTrace { disks, is_on_host_clock: is_joined || !has_host, bound, source }
     }
-}
-
-/// How trace-cmd joined the guest's clock to that of this host.
-fn time_shift<'a>(guest: &'a Surveyed, host: &Surveyed) -> Option<&'a TimeShift> {
-    let id = host.file.dat()?.trace_id()?;
-    guest.file.dat()?.time_shifts().iter().find(|shift| shift.peer == id)
-}
-
-fn scaled(from: f64, to: f64) -> Box<dyn Fn(u32, u64) -> u64> {
-    if (from - to).abs() < f64::EPSILON * to {
-        return Box::new(|_, ticks| ticks);
-    }
-    let ratio = to / from;
-    Box::new(move |_, ticks| (ticks as f64 * ratio) as u64)
 }

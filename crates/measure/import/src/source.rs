@@ -92,6 +92,15 @@ impl SourceFile {
         }
     }
 
+    /// Whether its times are ticks of the time stamp counter.
+    pub fn counts_tsc(&self) -> bool {
+        match &self.trace {
+            SourceTrace::Dat(dat) => dat.clock().contains("tsc"),
+            SourceTrace::Text(text) => text.has_ticks(),
+            _ => false,
+        }
+    }
+
     pub fn formats(&self) -> &Formats {
         match &self.trace {
             SourceTrace::Dat(dat) => dat.formats(),

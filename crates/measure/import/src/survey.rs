@@ -24,6 +24,8 @@ pub(crate) struct Survey {
     pub threads: BTreeSet<i32>,
     /// Interrupts of virtio devices.
     pub disk_interrupts: BTreeSet<u32>,
+    /// What KVM adds to the host's counter for a guest, the last of each thread: guest minus host, ticks.
+    pub tsc_offsets: BTreeMap<i32, i64>,
     /// Known tracepoints with unknown fields.
     pub unreadable: Vec<String>,
 }
@@ -59,14 +61,22 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         block_devices: BTreeMap::new(),
         threads: BTreeSet::new(),
         disk_interrupts: BTreeSet::new(),
+        tsc_offsets: BTreeMap::new(),
         unreadable: decoder.unreadable().to_vec(),
     };
+    let tsc_offset = formats.event("kvm", "kvm_write_tsc_offset");
+    let tsc_offset = tsc_offset.and_then(|id| Some((id, formats.field(id, "next_tsc_offset")?)));
     let irq_name = formats.event("irq", "irq_handler_entry").and_then(|id| formats.field(id, "name"));
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
         let Entry::Event(event) = entry else { continue };
         let (first, last) = survey.span.unwrap_or((event.ticks, event.ticks));
         survey.span = Some((first.min(event.ticks), last.max(event.ticks)));
+        if let Some((_, field)) = tsc_offset.filter(|(id, _)| *id == event.id) {
+            if survey.tsc_offsets.len() < MAX_VCPUS {
+                survey.tsc_offsets.extend(field.unsigned(event.data).map(|offset| (event.pid, offset.cast_signed())));
+            }
+        }
         match decoder.decode(&event) {
             Some(
                 what @ (KernelEvent::KvmExit { .. }

@@ -73,6 +73,9 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
         Some(vec![Number(decimal(text, "gsi ")?), Number(decimal(text, "level ")?)])
     }),
     tracepoint("kvm", "kvm_msi_set_irq", &[], |_| Some(Vec::new())),
+    tracepoint("kvm", "kvm_write_tsc_offset", &[("next_tsc_offset", Unsigned)], |text| {
+        Some(vec![Number(decimal(text, "next=")?)])
+    }),
     tracepoint("sched", "sched_switch", &[("prev_pid", Signed), ("prev_state", Signed), ("next_pid", Signed)], switch),
     tracepoint("sched", "sched_waking", &[("pid", Signed)], |text| {
         Some(vec![Number(signed(text, " pid=").or_else(|| of_plugin(text))?)])
