@@ -50,7 +50,7 @@ pub enum ImportError {
     },
     /// Two guests.
     #[error(
-        "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest",
+        "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest-trace",
         first.display(), second.display()
     )]
     Guests {

@@ -30,7 +30,7 @@ pub(crate) fn count(file: &SourceFile, survey: &Survey, vm: &VmFacts, mhz: f64) 
     })
 }
 
-/// What the file does not hold of exits.
+/// What the file lacks of exits.
 pub(crate) fn missing(file: &SourceFile, survey: &Survey) -> Vec<Missing> {
     let mut missing = Vec::new();
     if !survey.has_brackets {

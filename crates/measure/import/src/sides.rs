@@ -41,6 +41,6 @@ pub(crate) fn unused(file: &Surveyed) -> Missing {
     Missing {
         what: format!("events of {}", file.file.path.display()),
         why: "one trace of the host's kernel is analyzed, and another has more events of KVM".to_owned(),
-        fix: "record all events of the host in one trace; name the guest's with --guest".to_owned(),
+        fix: "record all events of the host in one trace; name the guest's with --guest-trace".to_owned(),
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         survey.span = Some((first.min(event.ticks), last.max(event.ticks)));
         if let Some((_, field)) = tsc_offset.filter(|(id, _)| *id == event.id) {
             if survey.tsc_offsets.len() < MAX_VCPUS {
-                survey.tsc_offsets.extend(field.unsigned(event.data).map(|offset| (event.pid, offset.cast_signed())));
+                survey.tsc_offsets.extend(field.unsigned(event.data).map(|offset| (event.pid, offset as i64)));
             }
         }
         match decoder.decode(&event) {

@@ -107,7 +107,7 @@ fn each_vms_exits_are_its_own_and_have_their_time() {
     let folder = tempfile::tempdir().unwrap();
     let all = [halts(20, 0, 50, 20, None), halts(21, 1, 30, 20, None), halts(30, 0, 70, 40, None)].concat();
     let trace = text(&folder, "trace", &all);
-    let of = |pid| import(ImportSettings { pid, ..settings(&[trace.clone()]) });
+    let of = |pid| import(ImportSettings { pid, ..settings(std::slice::from_ref(&trace)) });
     let found = of(None).unwrap().exits();
     let counts: Vec<(u32, u64)> = found.exits.vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.count)).collect();
     assert_eq!(counts, [(0, 50), (1, 30)], "the VM with most exits");
@@ -180,10 +180,10 @@ fn what_cannot_be_imported_is_said_in_one_line() {
     says(&[text(&folder, "zeros", "\0\0\0")], "not a trace that is known");
     says(&[text(&folder, "prose", "nothing\nof the kind\n")], "no line of an event");
     says(&[text(&folder, "other", "a-1 [000] 1.000001: foo: bar\n")], "no event of KVM");
-    says(&[data("guest.txt"), text(&folder, "copy", &fs::read_to_string(data("guest.txt")).unwrap())], "--guest");
+    says(&[data("guest.txt"), text(&folder, "copy", &fs::read_to_string(data("guest.txt")).unwrap())], "--guest-trace");
     let ticks = halts(20, 0, 3, 20, None).replace("1.0", "10");
     let ticks = text(&folder, "ticks", &ticks);
-    says(&[ticks.clone()], "--tsc-mhz");
+    says(std::slice::from_ref(&ticks), "--tsc-mhz");
     let scaled = import(ImportSettings { tsc_mhz: Some(2000.0), ..settings(&[ticks]) }).unwrap().exits();
     assert_eq!(scaled.exits.reasons[0].exits.mean_ns, Some(10.0));
     // Cut anywhere, what is left of it is read.

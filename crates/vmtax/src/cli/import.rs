@@ -26,7 +26,7 @@ pub struct ImportTracesArgs {
     pub pid: Option<i32>,
     /// The file of the guest's kernel [default: the one without events of KVM, or that trace-cmd synchronized with its host]
     #[arg(long, value_name = "FILE")]
-    pub guest: Option<PathBuf>,
+    pub guest_trace: Option<PathBuf>,
     /// Rate of the time stamp counter, for a clock that counts its ticks and a file that does not say the rate
     #[arg(long, value_name = "MHZ", value_parser = mhz)]
     pub tsc_mhz: Option<f64>,

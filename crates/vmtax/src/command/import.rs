@@ -14,9 +14,12 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
-    let (files, guest) = (args.files.clone(), args.guest.clone());
+    let (files, guest) = (args.files.clone(), args.guest_trace.clone());
     if let Some(guest) = guest.as_ref().filter(|guest| !files.contains(guest)) {
-        return Err(Fault::Usage(format!("--guest {} is none of the files: name it among them, too", guest.display())));
+        return Err(Fault::Usage(format!(
+            "--guest-trace {} is none of the files: name it among them, too",
+            guest.display()
+        )));
     }
     let import = Import::open(ImportSettings { files, pid: args.pid, guest, tsc_mhz: args.tsc_mhz })?;
     let writer = recording_folder::begin(record, &plan, &doctor::facts(None))?;

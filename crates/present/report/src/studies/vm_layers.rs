@@ -63,7 +63,7 @@ fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
     let (states, layers) = (largest_states(column), largest_layers(column));
     let gavg = time(requests.gavg.mean_ns);
     let scope = if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (mean)" };
-    // Without the host's device nothing is said of its part.
+    // A guest's trace does not show the host's device.
     let parts = if column.from_host { parts } else { String::new() };
     format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
 }

@@ -108,7 +108,7 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
         let (times, offsets, scalings) = (column()?, column()?, column()?);
         let offsets = times.into_iter().zip(offsets).zip(scalings).map(|((time, offset), scaling)| TimeOffset {
             time,
-            offset: offset.cast_signed(),
+            offset: offset as i64,
             scaling,
             fraction: 0,
         });
@@ -128,7 +128,7 @@ fn time_shift(data: &mut &[u8]) -> io::Result<TimeShift> {
 
 fn guest(data: &mut &[u8]) -> io::Result<TracedGuest> {
     let (name, trace_id, count) = (string(data)?, read::u64(data)?, read::u32(data)?);
-    let vcpus = (0..count).map(|_| Ok((read::u32(data)?, read::u32(data)?.cast_signed())));
+    let vcpus = (0..count).map(|_| Ok((read::u32(data)?, read::u32(data)? as i32)));
     Ok(TracedGuest { name, trace_id, vcpus: vcpus.collect::<io::Result<_>>()? })
 }
 
@@ -166,7 +166,7 @@ impl TimeShift {
 impl TscScale {
     /// Ticks in a microsecond.
     pub fn mhz(self) -> f64 {
-        1000.0 * 2_f64.powi(self.shift.cast_signed()) / f64::from(self.mult)
+        1000.0 * 2_f64.powi(self.shift as i32) / f64::from(self.mult)
     }
 }
 

@@ -114,7 +114,7 @@ fn block(text: &str) -> Option<Vec<Value<'_>>> {
     let (sector, rest) = place.split_once(" + ")?;
     let sectors = rest.split(' ').next()?.parse().ok()?;
     let device = u64::from(major) << 20 | u64::from(minor & 0xf_ffff);
-    Some(vec![Number(device), Number(sector.parse::<i64>().ok()?.cast_unsigned()), Number(sectors), Value::Text(rwbs)])
+    Some(vec![Number(device), Number(sector.parse::<i64>().ok()? as u64), Number(sectors), Value::Text(rwbs)])
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or by trace-cmd's
@@ -139,7 +139,7 @@ fn switch(text: &str) -> Option<Vec<Value<'_>>> {
 /// The thread in `name:12 [120]`.
 fn of_plugin(text: &str) -> Option<u64> {
     let (before, _) = text.rsplit_once(" [")?;
-    before.rsplit_once(':')?.1.parse::<i64>().ok().map(i64::cast_unsigned)
+    before.rsplit_once(':')?.1.parse::<i64>().ok().map(|pid| pid as u64)
 }
 
 /// The number of a reason that has no name.
