@@ -22,8 +22,8 @@ pub(crate) struct FolderInput<'a> {
 pub(crate) struct WrittenFolder {
     /// The trace was longer than what is kept.
     pub is_full: bool,
-    /// Records that fit no page.
-    pub too_long: u64,
+    /// Records that could not be kept.
+    pub left_out: u64,
 }
 
 /// Writes the events that analyses read of a kernel's file, and those of QEMU's files, into a folder of the trial.
@@ -81,8 +81,8 @@ pub(crate) fn write(
     }
     let used: Vec<EventId> = used.into_iter().collect();
     writer.head::<RecordingError>(&formats, &used, IMPORTED_CLOCK, &mut keep)?;
-    let too_long = writer.finish(&mut keep)?;
-    Ok(WrittenFolder { is_full, too_long })
+    let left_out = writer.finish(&mut keep)?;
+    Ok(WrittenFolder { is_full, left_out })
 }
 
 /// Instances of QEMU's files are numbered from here, beyond the inputs of any kernel.

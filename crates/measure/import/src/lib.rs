@@ -148,7 +148,7 @@ impl Surveyed {
             "times events were lost",
             "record with larger buffers (`trace-cmd record -b`)",
         );
-        add(counts.backwards + counts.leaps, "the order of events", "events are out of order or far ahead", again);
+        add(counts.backwards + counts.leaps, "the order of events", "events are out of order or far ahead", "");
         add(self.survey.unreadable.len() as u64, "some events", "tracepoints have other fields than are known", "");
         missing
     }

@@ -55,7 +55,7 @@ impl Sides<'_> {
         if kernel.is_some() || !qemu.is_empty() {
             let written = folder::write(files::HOST, kernel.as_ref(), &qemu, trial)?;
             is_full |= written.is_full;
-            stored.too_long(written.too_long);
+            stored.left_out(written.left_out);
         }
         let mut on_guest = None;
         if let Some(guest) = guest {
@@ -68,7 +68,7 @@ impl Sides<'_> {
             };
             let written = folder::write(files::GUEST, Some(&FolderInput { file: &guest.file, ticks }), &[], trial)?;
             is_full |= written.is_full;
-            stored.too_long(written.too_long);
+            stored.left_out(written.left_out);
             on_guest = Some(stored.guest(guest, shift, offset, host.is_some() || !self.qemu.is_empty(), mhz));
         }
         let spans = host.into_iter().chain(self.qemu.iter().copied()).filter_map(|file| file.survey.span);
@@ -116,11 +116,13 @@ impl Sides<'_> {
 }
 
 impl StoredRequests {
-    fn too_long(&mut self, records: u64) {
+    fn left_out(&mut self, records: u64) {
         if records > 0 {
             self.missing.push(Missing {
                 what: "some events".to_owned(),
-                why: format!("{records} records are longer than a page of the ring buffer"),
+                why: format!(
+                    "{records} records are longer than a page of the ring buffer, or of more CPUs than a trace has"
+                ),
                 fix: String::new(),
             });
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
+use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_import::{Import, ImportSettings};
@@ -192,4 +193,32 @@ fn what_cannot_be_imported_is_said_in_one_line() {
     fs::write(&cut, &whole[..whole.len() / 2 + 3]).unwrap();
     let found = import(settings(&[cut])).unwrap().layers();
     assert!(found.requests.iter().map(|requests| requests.followed).sum::<u64>() > 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever a stranger changed: an import, or an error; and what was imported is analyzed.
+    #[test]
+    fn any_change_is_survived(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40), cut in any::<prop::sample::Index>(), which in 0..3_usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = ["guest.txt", "qemu.log", "host.txt"].map(data);
+        let mut content = fs::read(&files[which]).unwrap();
+        for (at, with) in changes {
+            let at = at.index(content.len());
+            content[at] = with;
+        }
+        content.truncate(cut.index(content.len() * 2 + 1));
+        files[which] = folder.path().join("changed");
+        fs::write(&files[which], content).unwrap();
+        for files in [&files[..], &files[..2], &files[which..=which]] {
+            let Ok(imported) = import(settings(files)) else { continue };
+            if imported.trial.join(vmtax_model::files::VM_TRACE).exists() {
+                let _ = vmtax_layers::vm(&imported.trial, &host_facts());
+            }
+            if imported.trial.join(vmtax_model::files::EXITS).exists() {
+                let _ = imported.exits();
+            }
+        }
+    }
 }

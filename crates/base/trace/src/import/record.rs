@@ -6,6 +6,8 @@ use crate::{EventId, Format};
 
 const HEADER: usize = 8;
 const SLOT: usize = 8;
+/// Of a system call.
+pub(crate) const ARGUMENTS: usize = 6;
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(crate) enum Kind {
     Unsigned,
     Signed,
     Text,
+    /// The arguments of a system call, unsigned: six slots, and the last field.
+    Arguments,
 }
 
 /// The format of records with these fields after the common ones.
@@ -32,6 +36,12 @@ pub(crate) fn field(n: usize, kind: Kind) -> Field {
     let offset = (HEADER + SLOT * n) as u32;
     match kind {
         Kind::Text => Field { offset, size: 4, signed: false, kind: FieldKind::Data },
+        Kind::Arguments => Field {
+            offset,
+            size: (SLOT * ARGUMENTS) as u32,
+            signed: false,
+            kind: FieldKind::Array { element: SLOT as u32 },
+        },
         Kind::Signed | Kind::Unsigned => {
             Field { offset, size: SLOT as u32, signed: kind == Kind::Signed, kind: FieldKind::Number }
         }

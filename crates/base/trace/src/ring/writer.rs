@@ -12,6 +12,8 @@ const HEADER: usize = 16;
 const NUMBER: usize = 8;
 /// The longest record whose length is in its header, in words.
 const MAX_WORDS: usize = 28;
+/// More CPUs than these are damage.
+const MAX_CPUS: usize = 2048;
 /// Times of one page differ by less.
 const MAX_DELTA: u64 = 1 << 27;
 /// What [`crate::PageLayout`] reads.
@@ -29,8 +31,8 @@ pub type Keep<'k, E> = dyn FnMut(&str, &[u8]) -> Result<(), E> + 'k;
 pub struct FolderWriter {
     /// By instance and CPU.
     pages: BTreeMap<(u32, u32), Page>,
-    /// Records that are too long for a page.
-    too_long: u64,
+    /// Records that are too long for a page, or of more CPUs than a trace has.
+    left_out: u64,
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +70,9 @@ impl FolderWriter {
     ) -> Result<(), E> {
         let padded = record.len().next_multiple_of(4);
         let length = 4 + padded + if padded > 4 * MAX_WORDS || padded == 0 { 4 } else { 0 };
-        if length > DATA - NUMBER {
-            self.too_long += 1;
+        let is_known = self.pages.contains_key(&(instance, cpu));
+        if length > DATA - NUMBER || (!is_known && self.pages.len() >= MAX_CPUS) {
+            self.left_out += 1;
             return Ok(());
         }
         let page = self.page(instance, cpu);
@@ -97,6 +100,9 @@ impl FolderWriter {
     /// # Errors
     /// Those of `keep`.
     pub fn lost<E>(&mut self, (instance, cpu): (u32, u32), events: u64, keep: &mut Keep<'_, E>) -> Result<(), E> {
+        if !self.pages.contains_key(&(instance, cpu)) && self.pages.len() >= MAX_CPUS {
+            return Ok(());
+        }
         let page = self.page(instance, cpu);
         if !page.data.is_empty() {
             page.write(instance, cpu, keep)?;
@@ -105,7 +111,7 @@ impl FolderWriter {
         Ok(())
     }
 
-    /// Writes what is left; gives the number of records that were too long for a page.
+    /// Writes what is left; gives the number of records that were left out: too long for a page, or of too many CPUs.
     ///
     /// # Errors
     /// Those of `keep`.
@@ -115,7 +121,7 @@ impl FolderWriter {
                 page.write(*instance, *cpu, keep)?;
             }
         }
-        Ok(self.too_long)
+        Ok(self.left_out)
     }
 
     fn page(&mut self, instance: u32, cpu: u32) -> &mut Page {

@@ -176,7 +176,7 @@ impl Decoder for Decoded<'_> {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         };
-        self.record.begin(id, line.tid, tracepoint.fields.len());
+        self.record.begin(id, line.tid, tracepoint.fields.len().max(values.len()));
         self.record.flags(line.flags);
         for (n, value) in values.into_iter().enumerate() {
             match value {

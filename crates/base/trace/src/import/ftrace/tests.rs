@@ -20,7 +20,8 @@ imp:        CPU 0/KVM-22259 [001] 14758.849546100: kvm_mmio:             mmio wr
           <idle>-0     [001] 14758.849547: sched_switch:         swapper/1:0 [120] R ==> CPU 0/KVM:22259 [120]
 CPU:0 [23 EVENTS DROPPED]
 ";
-const SCRIPT: &str = "CPU 0/KVM 22250/22259 [001] 14758.849546:          1 kvm:kvm_msr: msr_write 6e0 = 0x1
+const SCRIPT: &str = "CPU 0/KVM 22250/22259 [001] 14758.849545: raw_syscalls:sys_enter: NR 16 (e, ae80, 0, 0, 7f0c, ffffffffffffffff)
+CPU 0/KVM 22250/22259 [001] 14758.849546:          1 kvm:kvm_msr: msr_write 6e0 = 0x1
 sleep  7302 [000] 15556.933053500:  sched:sched_switch: prev_comm=sleep prev_pid=7302 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
 ";
 
@@ -69,8 +70,9 @@ fn each_tools_lines_are_read() {
     assert_eq!(got[2].3, "Some(23)");
 
     let got = events(SCRIPT);
-    assert_eq!(got[0], (14_758_849_546_000, 1, 22259, access(KvmSpace::Msr, 0x6e0, true)));
-    assert_eq!(got[1].3, switch(7302, Leaves::Sleeping, 0));
+    assert_eq!(got[0].3, decoded(KernelEvent::SysEnter { nr: 16, args: [0xe, 0xae80, 0, 0] }));
+    assert_eq!(got[1], (14_758_849_546_000, 1, 22259, access(KvmSpace::Msr, 0x6e0, true)));
+    assert_eq!(got[2].3, switch(7302, Leaves::Sleeping, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The tracepoints that are read from text, and how each prints its fields.
 
 use super::arguments::{decimal, from_hex, hex, signed, word};
-use crate::import::record::Kind;
+use crate::import::record::{ARGUMENTS, Kind};
 
 /// The exit reason whose number matters (`EXIT_REASON_APIC_ACCESS` of VMX, which is instruction set 1).
 pub(super) const APIC_ACCESS: (&str, u64, u64) = ("APIC_ACCESS", 44, 1);
@@ -35,7 +35,7 @@ const fn tracepoint(
     Tracepoint { system, name, fields, read }
 }
 
-use Kind::{Signed, Text, Unsigned};
+use Kind::{Arguments, Signed, Text, Unsigned};
 use Value::{Name, Number};
 
 /// No vCPU is printed.
@@ -80,6 +80,13 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
     tracepoint("sched", "sched_waking", &[("pid", Signed)], |text| {
         Some(vec![Number(signed(text, " pid=").or_else(|| of_plugin(text))?)])
     }),
+    tracepoint("raw_syscalls", "sys_enter", &[("id", Signed), ("args", Arguments)], |text| {
+        let (_, arguments) = text.split_once('(')?;
+        let arguments = arguments.strip_suffix(')')?.split(", ").map(|word| from_hex(word).map(Number));
+        let all: Option<Vec<Value<'_>>> = std::iter::once(signed(text, "NR ").map(Number)).chain(arguments).collect();
+        all.filter(|all| all.len() == 1 + ARGUMENTS)
+    }),
+    tracepoint("raw_syscalls", "sys_exit", &[("id", Signed)], |text| Some(vec![Number(signed(text, "NR ")?)])),
     tracepoint("block", "block_rq_insert", BLOCK, block),
     tracepoint("block", "block_rq_issue", BLOCK, block),
     tracepoint("block", "block_rq_complete", BLOCK, block),
