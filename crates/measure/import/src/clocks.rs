@@ -1,6 +1,6 @@
 //! How the clock of the guest's trace is joined to that of its host's.
 
-use crate::Surveyed;
+use crate::surveyed::Surveyed;
 use vmtax_model::VmFacts;
 use vmtax_trace::TimeShift;
 

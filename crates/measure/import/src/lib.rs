@@ -13,19 +13,22 @@ mod qemu_records;
 mod requests;
 mod sides;
 mod source;
+mod store;
 mod survey;
+mod surveyed;
 mod vm;
 
 pub use error::ImportError;
 
 use requests::{Sides, StoredRequests};
-use serde::Serialize;
 use source::SourceFile;
 use std::path::{Path, PathBuf};
-use survey::{Survey, survey};
+use store::store;
+use survey::survey;
+use surveyed::Surveyed;
 use vm::TracedVm;
 use vmtax_model::samples::ProfileFacts;
-use vmtax_model::{ImportFacts, ImportedFile, Missing, SCHEMA, TraceSide, VmFacts, files};
+use vmtax_model::{ImportFacts, SCHEMA, TraceSide, VmFacts, files};
 use vmtax_recording::TrialFiles;
 
 /// What to import.
@@ -39,13 +42,6 @@ pub struct ImportSettings {
     pub guest: Option<PathBuf>,
     /// Rate of the time stamp counter, for files whose clock counts its ticks and that do not say it.
     pub tsc_mhz: Option<f64>,
-}
-
-/// A file with what it holds.
-struct Surveyed {
-    file: SourceFile,
-    survey: Survey,
-    side: TraceSide,
 }
 
 /// Files that were opened and have something to analyze.
@@ -108,53 +104,4 @@ impl Import {
         store(trial, files::OBSERVED, &observed)?;
         Ok(Some(facts))
     }
-}
-
-impl Surveyed {
-    fn kvm_events(&self) -> u64 {
-        self.survey.vcpus.values().map(|vcpu| vcpu.events).sum()
-    }
-
-    fn facts(&self) -> ImportedFile {
-        let counts = &self.survey.counts;
-        ImportedFile {
-            file: self.file.path.display().to_string(),
-            format: self.file.format().to_owned(),
-            side: self.side,
-            clock: self.file.clock().to_owned(),
-            events: counts.events,
-            lost: counts.lost,
-            unknown: counts.unknown,
-        }
-    }
-
-    /// What of the file could not be read.
-    fn missing(&self) -> Vec<Missing> {
-        let path = self.file.path.display();
-        let counts = &self.survey.counts;
-        let mut missing = Vec::new();
-        let mut add = |count: u64, what: &str, why: &str, fix: &str| {
-            if count > 0 {
-                let why = format!("{count} {why}");
-                missing.push(Missing { what: format!("{what} of {path}"), why, fix: fix.to_owned() });
-            }
-        };
-        let again = "copy the file again, or record it again";
-        add(counts.damaged_pages, "parts", "pages or records are invalid or cut off", again);
-        add(counts.short, "some events", "records do not fit their format", again);
-        add(
-            counts.losses,
-            "some events",
-            "times events were lost",
-            "record with larger buffers (`trace-cmd record -b`)",
-        );
-        add(counts.backwards + counts.leaps, "the order of events", "events are out of order or far ahead", "");
-        add(self.survey.unreadable.len() as u64, "some events", "tracepoints have other fields than are known", "");
-        missing
-    }
-}
-
-fn store(trial: &mut TrialFiles, name: &'static str, value: &impl Serialize) -> Result<(), ImportError> {
-    let bytes = serde_json::to_vec(value).map_err(|e| ImportError::Unstorable { what: name, reason: e.to_string() })?;
-    Ok(trial.append(name, &bytes)?)
 }

@@ -1,10 +1,11 @@
 //! The block requests in traces of the guest's kernel, of QEMU and of the host's kernel.
 
-use crate::Surveyed;
 use crate::clocks::{self, scaled, time_shift};
 use crate::error::ImportError;
 use crate::folder::{self, FolderInput};
 use crate::source::NANOSECONDS;
+use crate::store::store;
+use crate::surveyed::Surveyed;
 use vmtax_model::{GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files};
 use vmtax_recording::TrialFiles;
 use vmtax_trace::TimeShift;
@@ -88,7 +89,7 @@ impl Sides<'_> {
             imported: true,
             guest: on_guest,
         };
-        crate::store(trial, files::VM_TRACE, &trace)?;
+        store(trial, files::VM_TRACE, &trace)?;
         Ok(stored)
     }
 

@@ -1,7 +1,7 @@
 //! Whose events each file has.
 
-use crate::Surveyed;
 use crate::error::ImportError;
+use crate::surveyed::Surveyed;
 use std::path::Path;
 use vmtax_model::{Missing, TraceSide};
 

@@ -8,7 +8,8 @@ use super::round_medians::RoundMedians;
 use crate::error::LayersError;
 use crate::request::{JoinedRequest, Who};
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::vm::{DiskData, VmData, machine, read_vm};
+use crate::trial::vm::{machine, read_vm};
+use crate::trial::vm_data::{DiskData, VmData};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{

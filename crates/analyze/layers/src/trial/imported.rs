@@ -2,7 +2,7 @@
 //! joined with what QEMU and the host's kernel tell of them.
 
 use super::open::feed;
-use super::vm::DiskData;
+use super::vm_data::DiskData;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
 use crate::events::trace_reader::{Trace, TraceReader, next, open};

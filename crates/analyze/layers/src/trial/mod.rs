@@ -6,3 +6,4 @@ mod imported;
 pub(crate) mod joined_trial;
 pub(crate) mod open;
 pub(crate) mod vm;
+pub(crate) mod vm_data;

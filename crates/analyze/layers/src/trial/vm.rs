@@ -3,11 +3,11 @@
 use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::open::read_json;
+use super::vm_data::{DiskData, VmData, is_placed};
 use crate::error::LayersError;
 use crate::events::decode::Readers;
 use crate::events::event::{Event, HostEvent};
-use crate::events::trace_reader::{Loss, Trace, TraceReader, each, next, open};
-use crate::join::joined::Joined;
+use crate::events::trace_reader::{Trace, TraceReader, each, next, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,41 +49,6 @@ pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
         VmTrial { machine, disk: disk.name, joined }
     };
     Ok(read.disks.into_iter().map(trial).collect())
-}
-
-/// A traced VM, and its disks with requests.
-pub(crate) struct VmData {
-    pub trace: VmTrace,
-    pub disks: Vec<DiskData>,
-    /// The names of those without.
-    pub idle: Vec<String>,
-    /// What could not be observed of any disk.
-    pub missing: Vec<Missing>,
-}
-
-/// The joined requests of one disk before any is rejected.
-pub(crate) struct DiskData {
-    pub name: String,
-    /// What is known of it; `None` where that is nothing.
-    pub disk: Option<TracedDisk>,
-    pub joined: Joined,
-    pub losses: Vec<Loss>,
-    pub missing: Vec<Missing>,
-    pub clock: ClockFinding,
-    /// The host alone shows them.
-    pub is_from_host: bool,
-}
-
-impl DiskData {
-    /// Whether the host's device beneath is observed.
-    pub fn has_device(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| is_placed(&disk.host))
-    }
-
-    /// Whether its requests go to the host's kernel at all.
-    pub fn has_host_part(&self) -> bool {
-        self.disk.as_ref().is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
-    }
 }
 
 /// A Linux guest stands for any: what it is the host does not know.
@@ -190,10 +155,6 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
         side.end(&mut losses, &mut missing);
     }
     Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock: one_clock(), is_from_host: true })
-}
-
-fn is_placed(host: &HostDisk) -> bool {
-    host.device.is_some() && !host.extents.is_empty()
 }
 
 /// What people call a disk.
