@@ -11,7 +11,7 @@ use vmtax_trace::{Dat, Events, Formats, Perf, QemuEvents, TraceError, TraceText,
 const HEAD: u64 = 4096;
 const DAT: &[u8] = b"\x17\x08\x44tracing";
 const PERF: [&[u8]; 2] = [b"PERFILE2", b"2ELIFREP"];
-const SIMPLE: [u8; 16] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xb4\x49\xaa\x0c\xcb\x77\xb1\xf2";
+const SIMPLE: [u8; 16] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xb4\x29\xa4\x0a\xcb\x77\xb1\xf2";
 
 /// An opened file.
 pub(crate) struct SourceFile {

@@ -168,6 +168,55 @@ fn clocks_that_do_not_join_are_named() {
     assert!(imported.exits().exits.reasons.iter().map(|r| r.exits.count).sum::<u64>() > 100);
 }
 
+/// A file of QEMU's simple backend: reads of 4 KiB, each of 100 µs, one after the other from this time on, ns.
+fn simple(begin: u64, reads: u64) -> Vec<u8> {
+    let mut file: Vec<u8> = [u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4].into_iter().flat_map(u64::to_le_bytes).collect();
+    for (number, name) in [(0_u64, "virtio_blk_handle_read"), (1, "virtio_blk_req_complete")] {
+        file.extend([0, number].into_iter().flat_map(u64::to_le_bytes));
+        file.extend((name.len() as u32).to_le_bytes());
+        file.extend(name.as_bytes());
+    }
+    let mut event = |number: u64, at: u64, arguments: &[u64]| {
+        file.extend([1, number, at].into_iter().flat_map(u64::to_le_bytes));
+        file.extend((24 + 8 * arguments.len() as u32).to_le_bytes());
+        file.extend(4711_u32.to_le_bytes());
+        file.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+    };
+    for n in 0..reads {
+        let at = begin + n * 200_000;
+        event(0, at, &[0x10, 0x20, 8 * n, 8]);
+        event(1, at + 100_000, &[0x10, 0x20, 0]);
+    }
+    file
+}
+
+#[test]
+fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = fs::read_to_string(data("host.txt")).unwrap();
+    let stamp = host.lines().rfind(|line| line.contains("kvm_pio")).unwrap().split(' ').find_map(|word| {
+        let (seconds, micros) = word.strip_suffix(':')?.split_once('.')?;
+        Some(seconds.parse::<u64>().ok()? * 1_000_000_000 + micros.parse::<u64>().ok()? * 1000)
+    });
+    let qemu = folder.path().join("simple");
+    let import_at = |begin: u64| {
+        fs::write(&qemu, simple(begin, 20)).unwrap();
+        import(settings(&[data("host.txt"), qemu.clone()])).unwrap()
+    };
+    let imported = import_at(stamp.unwrap() - 2_000_000);
+    let [joined] = imported.facts.clocks.as_slice() else { panic!("{:?}", imported.facts.missing) };
+    assert!(joined.method.contains("whose times overlap") && joined.bound_ns.is_none(), "{joined:?}");
+    let found = imported.layers();
+    assert_eq!((found.requests[0].requests, found.requests[0].followed), (20, 20));
+    assert!((found.requests[0].gavg.mean_ns - 100_000.0).abs() < 1.0, "{:?}", found.requests[0].gavg);
+    assert_eq!(found.vm.name, imported.exits().vm.name);
+    // Of another boot.
+    let apart = import_at(5);
+    assert!(apart.facts.clocks.is_empty());
+    assert!(apart.facts.missing.iter().any(|m| m.why.contains("do not overlap")), "{:?}", apart.facts.missing);
+    assert_eq!(apart.layers().requests[0].followed, 20);
+}
+
 #[test]
 fn what_cannot_be_imported_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
