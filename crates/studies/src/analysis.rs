@@ -97,7 +97,7 @@ pub enum StudyError {
     /// Its traces cannot be read, or there are none.
     #[error(transparent)]
     Layers(#[from] LayersError),
-    /// The counters of a running VM cannot be read.
+    /// A file of the recording cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The counters of a running VM are not of one process, or not in the order of time.

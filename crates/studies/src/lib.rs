@@ -8,6 +8,7 @@ mod diagnose;
 mod exec;
 mod exits;
 pub mod history;
+mod import;
 mod layers;
 mod options;
 mod overhead;
@@ -23,6 +24,7 @@ pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_reco
 pub use diagnose::DiagnoseOptions;
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
+pub use import::imported;
 pub use layers::LayersOptions;
 pub use options::{
     CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, OptionsError, StudyOptions, key_value,

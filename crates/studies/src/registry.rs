@@ -5,7 +5,7 @@ use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::{diagnose, exits, layers, reproduce, vm};
+use crate::{diagnose, exits, import, layers, reproduce, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -36,6 +36,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         }
         Study::Diagnose(_) => found(recording, diagnose::findings(recording)?, page::vm_diagnosis::report, page::json),
         Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
+        Study::Import(_) => found(recording, import::findings(recording)?, page::import::report, page::json),
         Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
     };
     // A published result that this version does not know has no verdict.

@@ -1,12 +1,14 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
 mod agent;
+mod import;
 mod profile;
 mod qemus;
 mod study;
 mod top;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
+pub use import::ImportTracesArgs;
 pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 pub use study::{RecordArgs, StudyArgs};
@@ -48,7 +50,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
     ("Running VMs", &["vms", "top", "diagnose", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
-    ("Find the cause", &["layers"]),
+    ("Find the cause", &["layers", "import"]),
     ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
     ("Reports", &["report", "list", "export"]),
     ("Guests", &["get", "build", "agent"]),
@@ -92,6 +94,8 @@ Examples:
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
     Layers(Box<StudyArgs<LayersOptions>>),
+    /// Analyze traces of other tools: trace-cmd, perf, ftrace, QEMU
+    Import(Box<ImportTracesArgs>),
     /// Benchmark file sharing with guests: 9p, virtiofs, NFS, disk images
     Share(Box<StudyArgs<ShareOptions>>),
     /// Benchmark your own command natively and in guests

@@ -34,6 +34,8 @@ pub enum Fault {
     #[error(transparent)]
     Layers(#[from] vmtax_layers::LayersError),
     #[error(transparent)]
+    Import(#[from] vmtax_import::ImportError),
+    #[error(transparent)]
     Profile(#[from] vmtax_profile::ProfileError),
     #[error(transparent)]
     Observe(#[from] vmtax_observe::ProbeError),

@@ -67,6 +67,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Reproduce(args) => command::reproduce(&args),
         Command::Exec(args) => command::exec(&args),
         Command::Exits(args) => command::study(&args),
+        Command::Import(args) => command::import(&args),
         Command::Profile(args) => command::profile(&args),
         Command::Share(args) => command::study(&args),
         Command::Report(args) => command::report(&args),

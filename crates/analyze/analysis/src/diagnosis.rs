@@ -9,6 +9,9 @@ const BY_COUNTERS: &[(&str, &[&str])] = &[
     ("qemu-run-queue-wait", &["vm-run-queue-wait", "vm-throttled"]),
 ];
 
+/// What takes less of the time is no cause.
+const MIN_GAIN: f64 = 0.02;
+
 /// The causes, the one that takes most time first; of those that take the same, or an unknown time, those of the counters first.
 /// `None` where the two samples are of two processes.
 pub fn diagnosis(
@@ -29,6 +32,8 @@ pub fn diagnosis(
             causes.push(advice);
         }
     }
+    // A rule that knows no figure has limits of its own.
+    causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
     causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
@@ -65,7 +70,7 @@ mod tests {
 
     #[test]
     fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
-        let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2)]));
+        let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2), ("eoi", 0.01)]));
         let found = diagnosis(&samples(400_000_000, 100_000_000), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
         let found = diagnosis(&samples(400_000_000, 0), of_profile(), None);

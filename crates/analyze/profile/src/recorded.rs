@@ -67,7 +67,7 @@ impl Recorded {
         findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref());
         findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
         let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
-        findings.exits = exits.and_then(|counts| exits_of(&counts, pid, &mut missing));
+        findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));
         findings.missing = missing;
         let mut recorded = Recorded { on_cpu, wall, guest: None, joined: None, findings };
         // Without the guest's files, QEMU's profile is still valid.
@@ -128,28 +128,28 @@ fn guessed_roles() -> Missing {
 /// # Errors
 /// [`ProfileError`] with the file that is missing or damaged.
 pub fn vm_exits(folder: &Path) -> Result<VmExits, ProfileError> {
-    let ProfileFacts { pid, vm, mut missing, .. } = needed(folder, files::OBSERVED)?;
+    let ProfileFacts { pid, vm, file, mut missing, .. } = needed(folder, files::OBSERVED)?;
     let counts: ExitCounts = needed(folder, files::EXITS)?;
     let vm = vm.ok_or_else(|| damaged(folder, files::OBSERVED, "it names no VM"))?;
-    let exits = exits_of(&counts, pid, &mut missing);
+    let exits = exits_of(&counts, pid, file.is_some(), &mut missing);
     let exits = exits.ok_or_else(|| damaged(folder, files::EXITS, "it holds no counts"))?;
     Ok(VmExits { vm, exits, missing })
 }
 
 /// `None` where neither tracepoints nor counters told anything.
-fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option<GuestExits> {
+fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<Missing>) -> Option<GuestExits> {
     if counts.traced.is_none() && counts.counters.is_empty() {
         return None;
     }
     let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree);
     if devices.is_none() && counts.traced.is_some() {
-        missing.push(Missing {
-            what: "device names of addresses".to_owned(),
-            why: format!(
+        let why = match is_imported {
+            true => "a trace has no memory tree of QEMU, so names are those of a PC's usual addresses".to_owned(),
+            false => format!(
                 "process {pid} has no QMP monitor that vmtax can use, so names are those of a PC's usual addresses"
             ),
-            fix: counts.monitor_advice.clone(),
-        });
+        };
+        missing.push(Missing { what: "device names of addresses".to_owned(), why, fix: counts.monitor_advice.clone() });
     }
     Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))
 }

@@ -19,6 +19,7 @@ mod guest_code;
 mod guest_exits;
 mod history;
 mod host_problem;
+mod import;
 mod latency;
 mod layers;
 mod limit;
@@ -71,6 +72,7 @@ pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
+pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested,
@@ -81,8 +83,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, Net, OWN, ObservedVm, PinnedCpus,
-    Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
+    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, ImportedFiles, Net, OWN, ObservedVm,
+    PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{
@@ -113,7 +115,7 @@ pub use vm_counters::{
     VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
-pub use vm_layers::{TracedDisk, VmLayers, VmRequests, VmTrace};
+pub use vm_layers::{GuestTrace, IMPORTED_CLOCK, TracedDisk, VmLayers, VmRequests, VmTrace};
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,
     ThreadRates, TopSample, VmRates,

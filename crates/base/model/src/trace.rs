@@ -278,6 +278,8 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: QEMU's log, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
+    /// [`crate::ImportFacts`].
+    pub const IMPORT: &str = "import.json";
     /// [`crate::VmTrace`].
     pub const VM_TRACE: &str = "vm-trace.json";
     /// [`crate::VmSamples`].

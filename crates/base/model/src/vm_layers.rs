@@ -1,6 +1,6 @@
 //! The block requests of a running VM, as its host traces them, and what they say.
 
-use crate::{HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary, VmDisk, VmFacts};
+use crate::{GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary, VmDisk, VmFacts};
 use serde::{Deserialize, Serialize};
 
 /// A disk of a running VM, with what joins its requests to the host's events.
@@ -15,6 +15,9 @@ pub struct TracedDisk {
     /// The ports or addresses by which the guest kicks its virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
 }
+
+/// The clock of traces that other tools recorded, in place of a kernel's: [`VmTrace::tsc_mhz`] ticks in a microsecond.
+pub const IMPORTED_CLOCK: &str = "imported";
 
 /// `vm-trace.json`: the metadata needed to read the trace of a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +42,25 @@ pub struct VmTrace {
     pub full: bool,
     /// What could not be observed.
     pub missing: Vec<Missing>,
+    /// Whether other tools recorded it: what is missing is missing for good.
+    #[serde(default)]
+    pub imported: bool,
+    /// The trace of the guest's kernel beside it; null where there is none.
+    #[serde(default)]
+    pub guest: Option<GuestTrace>,
+}
+
+/// The trace of a guest's kernel, and how its clock is joined to the host's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTrace {
+    /// The disks in its block events.
+    pub disks: Vec<GuestDisk>,
+    /// Whether its ticks are the host's already; else cause and effect among the requests tell the offset.
+    pub is_on_host_clock: bool,
+    /// By how much these may be wrong, ticks.
+    pub bound: u64,
+    /// How the clocks were joined, for people.
+    pub source: String,
 }
 
 /// The requests of one kind to one disk of a running VM.

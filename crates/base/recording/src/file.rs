@@ -54,7 +54,10 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Recordin
     Ok(Some(bytes))
 }
 
-/// Reads a JSON file of this or an older schema; `None` when it is not there.
+/// Reads a JSON file of this or an older schema, of at most `limit` bytes; `None` when it is not there.
+///
+/// # Errors
+/// [`RecordingError`] for a file that cannot be read, is no such JSON, or is of a newer schema.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<Option<T>, RecordingError> {
     let Some(bytes) = read_bounded(path, limit)? else { return Ok(None) };
     let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };

@@ -32,6 +32,7 @@
 //! | raw pages of the kernel's ring buffer in a folder | [`Folder`] | of its clock |
 //! | trace-cmd's `trace.dat`, versions 6 and 7, also with zstd or zlib | [`Dat`] | of its clock |
 //! | tracepoints in `perf.data` | [`Perf`] | nanoseconds of its clock |
+//! | text of tracefs's `trace`, `trace-cmd report`, `perf script` | [`TraceText`] | nanoseconds, or of its clock |
 //! | QEMU's `simple` trace file | [`QemuEvents::simple`] | nanoseconds, `CLOCK_MONOTONIC` |
 //! | QEMU's log with `-msg timestamp=on` | [`QemuEvents::log`] | nanoseconds since 1970 |
 //!
@@ -59,11 +60,13 @@ pub use error::TraceError;
 pub use event::{Counts, Entry, Event, LEAP, Lost};
 pub use events::Events;
 pub use format::{EventId, Field, Format, Formats, symbols};
-pub use import::dat::Dat;
+pub use import::dat::{Dat, TimeOffset, TimeShift, TracedGuest, TscScale};
+pub use import::ftrace::TraceText;
 pub use import::perf::{Perf, PerfEvent, PerfRecords};
 pub use import::qemu::QemuEvents;
+pub use import::{TracedThread, TracedThreads};
 pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
     Moment, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
 };
-pub use ring::{CpuStats, Folder, Input, PageLayout, RawFile, cpu_stats};
+pub use ring::{CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_stats};

@@ -41,7 +41,7 @@ mod uprobe_offset_tests;
 pub use calls::CallCounter;
 pub use error::ProbeError;
 pub use event_cost::{COST_OF_EVENTS, event_costs};
-pub use exits::ExitTracer;
+pub use exits::{ExitCounter, ExitTracer};
 pub use function_probes::uprobes;
 pub use guest_code::guest_code;
 pub use guest_disk::guest_disk;

@@ -17,8 +17,8 @@ pub use engine::{
 };
 pub use json::{findings_json, json, plain_json};
 pub use studies::{
-    antipatterns, check, compare, exec, exits, growth, history, layers, overhead, profile, reproduction, shares,
-    vm_diagnosis, vm_exits, vm_layers,
+    antipatterns, check, compare, exec, exits, growth, history, import, layers, overhead, profile, reproduction,
+    shares, vm_diagnosis, vm_exits, vm_layers,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_export::{Perfetto, Requests, Segments, Trial, at_quantile};
 use vmtax_layers::{JoinedRequest, VmTrial};
-use vmtax_model::{Probes, Study};
+use vmtax_model::{Probes, Study, files};
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
@@ -14,7 +14,9 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
     let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
     let attached = match recording.plan.study {
-        Study::VmLayers(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
+        // Of imported traces without requests there is no such file.
+        Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),
+        Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
         _ => Vec::new(),
     };
     if attached.is_empty() && !recording.trials.iter().any(|t| done(&t)) {

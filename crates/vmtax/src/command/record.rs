@@ -80,7 +80,8 @@ pub(super) fn record(
 fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
     let settings = plan.profile();
     let Some(pid) = plan.observed_vm().map(|vm| vm.pid).or(settings.and_then(|settings| settings.pid)) else {
-        let what = "the plan is of a file of another tool: give that to `vmtax profile import`";
+        let what =
+            "the plan is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
     // A diagnosis lists what this user may not observe.

@@ -22,6 +22,7 @@ mod get_qemu;
 mod history;
 mod hostile_folder;
 mod hostile_qemu;
+mod import;
 mod kvm_guest;
 mod layers;
 mod layers_faults;

@@ -6,19 +6,10 @@ use crate::events::event::{Event, HostEvent, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
 use vmtax_model::{DISK, EventKind, Moment};
-use vmtax_trace::{Entry, Formats, QemuEvents, TraceError};
+use vmtax_trace::{Entry, Formats, QemuEvents};
 
 /// Resolution of its timestamps, ns.
 pub(crate) const RESOLUTION_NS: f64 = 1000.0;
-
-/// The events that are logged, as QEMU's own list declares them (`trace-events-all`); the same in all versions since 2.10.
-const EVENTS: &str = r#"
-virtio_blk_handle_read(void *vdev, void *req, uint64_t sector, size_t nsectors) "vdev %p req %p sector %"PRIu64" nsectors %zu"
-virtio_blk_handle_write(void *vdev, void *req, uint64_t sector, size_t nsectors) "vdev %p req %p sector %"PRIu64" nsectors %zu"
-virtio_blk_submit_multireq(void *vdev, void *mrb, int start, int num_reqs, uint64_t offset, size_t size, bool is_write) "vdev %p mrb %p start %d num_reqs %d offset %"PRIu64" size %zu is_write %d"
-virtio_blk_req_complete(void *vdev, void *req, int status) "vdev %p req %p status %d"
-virtio_notify_irqfd(void *vdev, void *vq) "vdev %p vq %p"
-"#;
 
 /// The events of a log, in order of time, at host ticks by the moments known on both clocks.
 ///
@@ -26,7 +17,7 @@ virtio_notify_irqfd(void *vdev, void *vq) "vdev %p vq %p"
 /// [`LayersError::Trace`] when the file cannot be read.
 pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Vec<Event<HostEvent>>, LayersError> {
     let [first, .., last] = moments else { return Ok(Vec::new()) };
-    let qemu = QemuEvents::parse(EVENTS).map_err(|reason| TraceError::Damaged { path: path.to_owned(), reason })?;
+    let qemu = QemuEvents::block_requests();
     let mut log = qemu.log_from(log, path);
     let mut events = Vec::new();
     while let Some(entry) = log.next()? {

@@ -4,7 +4,7 @@ use super::decode::Readers;
 use super::event::Event;
 use crate::error::LayersError;
 use std::path::Path;
-use vmtax_model::{CheckpointInfo, Missing, Side};
+use vmtax_model::{CheckpointInfo, IMPORTED_CLOCK, Missing, Side};
 use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
 
 /// The trace clock that both sides have to use.
@@ -31,7 +31,7 @@ pub(crate) fn open(path: &Path, table: &[CheckpointInfo], side: Side) -> Result<
         return Ok(None);
     }
     let folder = Folder::open(path)?;
-    if folder.clock() != CLOCK {
+    if ![CLOCK, IMPORTED_CLOCK].contains(&folder.clock()) {
         return Err(LayersError::Clock { path: path.to_owned(), clock: folder.clock().to_owned() });
     }
     let readers = Readers::new(folder.formats(), table, side);

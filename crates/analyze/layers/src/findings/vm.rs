@@ -8,7 +8,8 @@ use super::round_medians::RoundMedians;
 use crate::error::LayersError;
 use crate::request::{JoinedRequest, Who};
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::vm::{DiskData, VmData, machine, one_clock, read_vm};
+use crate::trial::vm::{machine, read_vm};
+use crate::trial::vm_data::{DiskData, VmData};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{
@@ -28,7 +29,8 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         disks.into_iter().flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz)).collect();
     all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
     let (requests, columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
-    let main = columns.get(..1).unwrap_or_default();
+    // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
+    let main = columns.get(..1).filter(|_| !trace.imported).unwrap_or_default();
     let advice = vmtax_rules::advice(&Evidence { host: Some(host), columns: main, ..Evidence::default() });
     let layers = LayerFindings {
         schema: REPORT_SCHEMA,
@@ -36,7 +38,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         host: None,
         columns,
         differences: Vec::new(),
-        method: METHOD.to_owned(),
+        method: if trace.guest.is_none() { METHOD } else { GUEST_METHOD }.to_owned(),
         warnings: Vec::new(),
         advice,
     };
@@ -49,12 +51,17 @@ const METHOD: &str = "Each request is followed by QEMU's address for it, its off
                       pop, and the time from the delivery to the guest's handler. Figures are of one traced period, so there is \
                       no CI.";
 
+const GUEST_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, in QEMU and the host's \
+                            kernel by its offset on the disk, as far as their traces are among the files; segments do not \
+                            overlap. Figures are of one traced period, so there is no CI.";
+
 /// The requests of a disk by kind, each with its column.
 fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmRequests, LayerColumn)> {
     let (has_device, has_host_part) = (data.has_device(), data.has_host_part());
-    let DiskData { name, disk, joined, losses, missing } = data;
+    let is_from_host = data.is_from_host;
+    let DiskData { name, disk, joined, losses, missing, clock, .. } = data;
     let of_kind = |(kind, joined): (RequestKind, _)| {
-        let trial = JoinedTrial::new(joined, &losses, one_clock(), mhz, missing.clone());
+        let trial = JoinedTrial::new(joined, &losses, clock.clone(), mhz, missing.clone());
         let mut sums = ColumnData::default();
         sums.sums.add(0, &trial);
         let (mut gavg, mut kavg, mut davg) = <(Distribution, Distribution, Distribution)>::default();
@@ -66,7 +73,7 @@ fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmR
         }
         sums.traced_medians = RoundMedians::of(0, gavg.latency());
         let mut column = column(machine, &format!("{name}, {}", kind.label()), &sums);
-        column.from_host = true;
+        column.from_host = is_from_host;
         if !has_host_part {
             within_qemu(&mut column);
         }
@@ -103,7 +110,7 @@ fn device(request: &JoinedRequest) -> u64 {
 /// The thread that pops most requests.
 fn thread(trial: &JoinedTrial) -> String {
     let mut threads: BTreeMap<Who, u64> = BTreeMap::new();
-    for request in &trial.requests {
+    for request in trial.requests.iter().filter(|request| request.at(Checkpoint::QemuPop).is_some()) {
         *threads.entry(request.who(Checkpoint::QemuPop)).or_default() += 1;
     }
     threads.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(who, _)| trial.name(who))

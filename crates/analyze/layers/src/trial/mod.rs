@@ -2,6 +2,8 @@
 
 pub(crate) mod call_times;
 pub(crate) mod common_path;
+mod imported;
 pub(crate) mod joined_trial;
 pub(crate) mod open;
 pub(crate) mod vm;
+pub(crate) mod vm_data;

@@ -93,22 +93,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         None => Ok(log.next()),
         Some(_) => next(&mut host, |r, e| r.host(e, &facts)),
     };
-    let mut next_guest = next(&mut guest, |r, e| r.guest(e, &facts))?;
-    let mut next_host = next_of_host()?;
-    let first = next_guest.map(|event| event.at);
-    loop {
-        match (&next_guest, &next_host) {
-            (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
-                join.guest(g);
-                next_guest = next(&mut guest, |r, e| r.guest(e, &facts))?;
-            }
-            (_, Some(h)) => {
-                join.host(h);
-                next_host = next_of_host()?;
-            }
-            _ => break,
-        }
-    }
+    let first = feed(&mut join, &facts, &mut guest, &mut next_of_host)?;
 
     let mut missing = facts.missing.clone();
     let mut gone = |what: &str, folder: &str| {
@@ -138,6 +123,31 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         violations: 0,
     };
     Ok(TrialData { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first, costs })
+}
+
+/// Hands the events of both sides to the join in the order of time; gives that of the guest's first, host ticks.
+pub(super) fn feed<M: Fn(u64) -> u64>(
+    join: &mut Join,
+    facts: &TraceFacts,
+    guest: &mut Option<TraceReader<'_, M>>,
+    next_of_host: &mut dyn FnMut() -> Result<Option<Event<HostEvent>>, LayersError>,
+) -> Result<Option<u64>, LayersError> {
+    let mut next_guest = next(guest, |r, e| r.guest(e, facts))?;
+    let mut next_host = next_of_host()?;
+    let first = next_guest.map(|event| event.at);
+    loop {
+        match (&next_guest, &next_host) {
+            (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
+                join.guest(g);
+                next_guest = next(guest, |r, e| r.guest(e, facts))?;
+            }
+            (_, Some(h)) => {
+                join.host(h);
+                next_host = next_of_host()?;
+            }
+            _ => return Ok(first),
+        }
+    }
 }
 
 fn missing_text(missing: &Missing) -> String {

@@ -1,12 +1,13 @@
 //! Reads the trace of a running VM: the requests of each of its disks, joined from the host alone.
 
+use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::open::read_json;
+use super::vm_data::{DiskData, VmData, is_placed};
 use crate::error::LayersError;
 use crate::events::decode::Readers;
 use crate::events::event::{Event, HostEvent};
-use crate::events::trace_reader::{Loss, Trace, TraceReader, each, next, open};
-use crate::join::joined::Joined;
+use crate::events::trace_reader::{Trace, TraceReader, each, next, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,51 +45,19 @@ pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
     let read = read_vm(folder)?;
     let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
     let trial = |disk: DiskData| {
-        let joined = JoinedTrial::new(disk.joined, &disk.losses, one_clock(), mhz, disk.missing);
+        let joined = JoinedTrial::new(disk.joined, &disk.losses, disk.clock, mhz, disk.missing);
         VmTrial { machine, disk: disk.name, joined }
     };
     Ok(read.disks.into_iter().map(trial).collect())
 }
 
-/// A traced VM, and its disks with requests.
-pub(crate) struct VmData {
-    pub trace: VmTrace,
-    pub disks: Vec<DiskData>,
-    /// The names of those without.
-    pub idle: Vec<String>,
-    /// What could not be observed of any disk.
-    pub missing: Vec<Missing>,
-}
-
-/// The joined requests of one disk before any is rejected.
-pub(crate) struct DiskData {
-    pub name: String,
-    /// What is known of it; `None` where that is nothing.
-    pub disk: Option<TracedDisk>,
-    pub joined: Joined,
-    pub losses: Vec<Loss>,
-    pub missing: Vec<Missing>,
-}
-
-impl DiskData {
-    /// Whether the host's device beneath is observed.
-    pub fn has_device(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| is_placed(&disk.host))
-    }
-
-    /// Whether its requests go to the host's kernel at all.
-    pub fn has_host_part(&self) -> bool {
-        self.disk.as_ref().is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
-    }
-}
-
 /// A Linux guest stands for any: what it is the host does not know.
 pub(crate) fn machine(trace: &VmTrace) -> Machine {
-    if trace.vm.accelerator == Some(Accelerator::Kvm) { Machine::KVM } else { Machine::TCG }
+    if trace.vm.accelerator == Some(Accelerator::Tcg) { Machine::TCG } else { Machine::KVM }
 }
 
 /// All times are of the host's counter.
-pub(crate) fn one_clock() -> ClockFinding {
+fn one_clock() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "all events are of the host".to_owned(), drift_ns: 0.0, violations: 0 }
 }
 
@@ -103,8 +72,13 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         return Err(wrong(format!("invalid TSC frequency of {} MHz", trace.tsc_mhz)));
     }
     let host = open(&folder.join(files::HOST), DISK, Side::Host)?;
-    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
     let mut missing = trace.missing.clone();
+    if let Some(guest) = &trace.guest {
+        missing.extend(trace.full.then(|| no_room(&trace)));
+        let disks = read_guest(folder, &trace, guest, host.as_ref())?;
+        return Ok(VmData { disks, idle: Vec::new(), missing, trace });
+    }
+    let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
     let mut devices: BTreeSet<String> = BTreeSet::new();
@@ -180,11 +154,7 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
     if let Some(side) = side {
         side.end(&mut losses, &mut missing);
     }
-    Ok(DiskData { name, disk, joined: join.finish(), losses, missing })
-}
-
-fn is_placed(host: &HostDisk) -> bool {
-    host.device.is_some() && !host.extents.is_empty()
+    Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock: one_clock(), is_from_host: true })
 }
 
 /// What people call a disk.
@@ -211,6 +181,10 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
     let mut add = |what: String, why: String, fix: &str| missing.push(Missing { what, why, fix: fix.to_owned() });
     let beneath = format!("the host's block device beneath {name}");
     match disk {
+        None if trace.imported => {
+            let why = "the files do not say which of the host's devices has the disk";
+            add(beneath, why.to_owned(), "trace the running VM with `vmtax layers --vm`");
+        }
         None => add(
             beneath,
             "neither QEMU's monitor nor its command line tells which file the disk is".to_owned(),
@@ -238,7 +212,7 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
         }
     }
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
-    if is_kvm && disk.is_none_or(|disk| disk.notify.is_empty()) {
+    if is_kvm && !trace.imported && disk.is_none_or(|disk| disk.notify.is_empty()) {
         add(
             format!("doorbells of {name}"),
             "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
@@ -300,6 +274,8 @@ mod tests {
             ended: false,
             full: false,
             missing: Vec::new(),
+            imported: false,
+            guest: None,
         }
     }
 

@@ -8,6 +8,9 @@ use super::variant::Variant;
 use crate::{Machine, Probes, WorkloadName};
 use std::fmt::Display;
 
+/// Traces of one VM: its host's, its own, QEMU's, and some parts of each.
+const MAX_FILES: usize = 64;
+
 impl Plan {
     /// Whether the plan makes sense.
     ///
@@ -124,6 +127,15 @@ impl Plan {
                 }
                 if vm.pid <= 0 || vm.time_ms == 0 {
                     return invalid("[vm] takes a pid and a time-ms above 0");
+                }
+                Ok(())
+            }
+            Study::Import(import) => {
+                if !(self.machines.is_empty() && self.workloads.is_empty()) {
+                    return invalid("[import] names traces that are there: leave machines and workload empty");
+                }
+                if import.files.is_empty() || import.files.len() > MAX_FILES {
+                    return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
                 }
                 Ok(())
             }

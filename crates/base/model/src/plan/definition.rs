@@ -2,6 +2,7 @@
 
 use super::command::CommandSpec;
 use super::guest::Guest;
+use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
@@ -116,8 +117,15 @@ impl Plan {
         }
     }
 
-    /// Whether it attaches to a process or imports a file, and boots nothing.
+    /// The files of other tools that are imported.
+    pub fn imported(&self) -> Option<&ImportedFiles> {
+        if let Study::Import(files) = &self.study { Some(files) } else { None }
+    }
+
+    /// Whether it attaches to a process or imports files, and boots nothing.
     pub fn is_attached(&self) -> bool {
-        self.observed_vm().is_some() || self.profile().is_some_and(ProfileSettings::is_attached)
+        self.observed_vm().is_some()
+            || self.imported().is_some()
+            || self.profile().is_some_and(ProfileSettings::is_attached)
     }
 }

@@ -5,6 +5,7 @@ use super::command::CommandSpec;
 use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
+use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
@@ -46,6 +47,8 @@ struct PlanFile {
     profile: Option<ProfileSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vm: Option<ObservedVm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    import: Option<ImportedFiles>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
     #[serde(rename = "workload")]
@@ -115,6 +118,7 @@ impl TryFrom<PlanFile> for Plan {
             "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
+            "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
@@ -128,6 +132,7 @@ impl TryFrom<PlanFile> for Plan {
             ("compare", file.compare.is_some()),
             ("profile", file.profile.is_some()),
             ("vm", file.vm.is_some()),
+            ("import", file.import.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
             return Err(PlanError::Invalid(format!("the study '{name}' has no table [{table}]: leave it out")));
@@ -164,6 +169,7 @@ impl From<Plan> for PlanFile {
             compare: plan.comparison(),
             profile: plan.profile().cloned(),
             vm: plan.observed_vm().cloned(),
+            import: plan.imported().cloned(),
             machines: plan.machines,
             probes: plan.probes,
             guest: plan.guest,

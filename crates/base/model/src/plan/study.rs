@@ -1,6 +1,7 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
 use super::command::CommandSpec;
+use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
@@ -34,6 +35,8 @@ pub enum Study {
     VmExits(ObservedVm),
     /// Why a running VM is slow.
     Diagnose(ObservedVm),
+    /// What traces say that other tools recorded.
+    Import(ImportedFiles),
 }
 
 impl Study {
@@ -71,6 +74,7 @@ impl Study {
             Study::VmLayers(_) => "vm-layers",
             Study::VmExits(_) => "vm-exits",
             Study::Diagnose(_) => "diagnose",
+            Study::Import(_) => "import",
         }
     }
 }

@@ -74,6 +74,20 @@ impl Field {
         Some(Field { offset: self.offset.checked_add(at)?, size: element, kind: Kind::Number, ..*self })
     }
 
+    /// Its line in a `format` file.
+    pub(super) fn text_line(&self, name: &str) -> String {
+        let Field { offset, size, signed, kind } = *self;
+        let declaration = match kind {
+            Kind::Number => format!("u{} {name}", 8 * size),
+            Kind::Data => format!("__data_loc char[] {name}"),
+            Kind::Relative => format!("__rel_loc char[] {name}"),
+            Kind::Array { element: 0 } => format!("struct unknown {name}[N]"),
+            Kind::Array { element } if size == 0 => format!("u{} {name}[]", 8 * element),
+            Kind::Array { element } => format!("u{} {name}[{}]", 8 * element, size / element),
+        };
+        format!("field:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};", u8::from(signed))
+    }
+
     #[inline]
     fn number(&self, data: &[u8]) -> Option<u64> {
         let rest = data.get(self.offset as usize..)?;

@@ -1,6 +1,7 @@
 //! The record layouts of all kinds of events.
 
 use super::field::{Field, Kind};
+use super::symbols::symbols;
 use super::text::{self, EventId, Parsed};
 use crate::Counts;
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ pub struct Format {
     pub name: String,
     /// Its fields by name, the common ones among them.
     pub fields: Vec<(String, Field)>,
+    /// The names of numbers that its print format has: a table for each `__print_symbolic`.
+    pub names: Vec<BTreeMap<u64, String>>,
 }
 
 /// All kinds of events of a trace.
@@ -48,7 +51,7 @@ impl Formats {
                 return Err(format!("{common} is not {size} bytes at {offset}: unknown kernel"));
             }
         }
-        self.insert(id, Format { system: system.to_owned(), name, fields })
+        self.insert(id, Format { system: system.to_owned(), name, fields, names: symbols(format) })
     }
 
     pub(crate) fn insert(&mut self, id: EventId, format: Format) -> Result<(), String> {
@@ -98,6 +101,12 @@ impl Formats {
 }
 
 impl Format {
+    /// The text of a `format` file that gives this again, without its print format.
+    pub(crate) fn text(&self, id: EventId) -> String {
+        let fields = self.fields.iter().map(|(name, field)| format!("\t{}\n", field.text_line(name)));
+        format!("name: {}\nID: {}\nformat:\n{}\n", self.name, id.0, fields.collect::<String>())
+    }
+
     /// The least length of a record, bytes.
     fn least(&self) -> u32 {
         let ends = self.fields.iter().filter(|(_, field)| {

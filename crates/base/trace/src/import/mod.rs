@@ -1,6 +1,11 @@
 //! Traces that other tools wrote.
 
 pub(crate) mod dat;
+pub(crate) mod ftrace;
 pub(crate) mod perf;
 pub(crate) mod qemu;
 mod read;
+mod record;
+mod threads;
+
+pub use threads::{TracedThread, TracedThreads};

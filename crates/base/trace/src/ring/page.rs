@@ -17,8 +17,8 @@ pub struct PageLayout {
 /// Above the largest sub-buffer that a kernel can be set to.
 const MAX_PAGE: usize = 16 << 20;
 /// Flags and length share the commit field.
-const MISSED: u64 = 1 << 31;
-const MISSED_STORED: u64 = 1 << 30;
+pub(super) const MISSED: u64 = 1 << 31;
+pub(super) const MISSED_STORED: u64 = 1 << 30;
 const LENGTH: u64 = MISSED_STORED - 1;
 
 impl PageLayout {

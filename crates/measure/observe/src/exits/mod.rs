@@ -1,21 +1,25 @@
-//! The VM exits of a running guest of KVM, from KVM's tracepoints: by reason and address, counted as they come.
+//! The VM exits of a guest of KVM, from KVM's tracepoints: by reason and address, counted as they come.
 
 mod count;
+mod counter;
 mod event;
 #[cfg(test)]
 mod tests;
 mod ticks;
 
+pub use counter::ExitCounter;
+
 use crate::process::{has_ended, processes};
 use crate::{ProbeError, ProbeSet, Tracer};
-use count::{Counts, Reason};
+use count::Counts;
+use counter::Names;
 use event::Event;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
-use vmtax_model::samples::{ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, QemuThread};
-use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_stats, symbols};
+use vmtax_model::QemuThread;
+use vmtax_model::samples::TracedExits;
+use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_stats};
 
 /// Each CPU's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
@@ -28,18 +32,8 @@ pub struct ExitTracer {
     tracer: Tracer,
     formats: Formats,
     layout: PageLayout,
-    names: Names,
     threads: Vec<QemuThread>,
     begun: Instant,
-}
-
-/// The tables of names that the kernel's own formats hold.
-#[derive(Debug, Default)]
-struct Names {
-    /// Of exit reasons: VMX's, SVM's.
-    reasons: Vec<BTreeMap<u64, String>>,
-    /// Of what QEMU is told.
-    user: Vec<BTreeMap<u64, String>>,
 }
 
 impl ExitTracer {
@@ -50,19 +44,12 @@ impl ExitTracer {
     pub fn start(pid: i32, threads: Vec<QemuThread>) -> Result<ExitTracer, ProbeError> {
         let watched: Vec<i32> = threads.iter().map(|thread| thread.tid).chain(pit(pid)).collect();
         let tracer = Tracer::start(&ProbeSet::exits(&watched), BUFFER_KIB)?;
-        let (mut formats, mut names) = (Formats::default(), Names::default());
+        let mut formats = Formats::default();
         let (mut layout, mut wrong) = (None, None);
         tracer.layouts(&mut |name, bytes| {
             let text = String::from_utf8_lossy(bytes);
             match name.strip_prefix("formats/").and_then(|event| event.split_once('.')) {
-                Some((system, event)) => {
-                    wrong = formats.add(system, &text).err().or(wrong.take());
-                    match event {
-                        "kvm_exit" => names.reasons = symbols(&text),
-                        "kvm_userspace_exit" => names.user = symbols(&text),
-                        _ => {}
-                    }
-                }
+                Some((system, _)) => wrong = formats.add(system, &text).err().or(wrong.take()),
                 None if name == "header_page" => layout = PageLayout::parse(&text).ok(),
                 None => {}
             }
@@ -71,7 +58,7 @@ impl ExitTracer {
         let layout = layout.ok_or_else(|| "its pages have an unknown layout".to_owned());
         let layout = layout.and_then(|layout| wrong.map_or(Ok(layout), Err)).map_err(ProbeError::Trace)?;
         tracer.on()?;
-        Ok(ExitTracer { pid, tracer, formats, layout, names, threads, begun: Instant::now() })
+        Ok(ExitTracer { pid, tracer, formats, layout, threads, begun: Instant::now() })
     }
 
     /// Records until the timeout, the process ends, or `stop` says so.
@@ -98,7 +85,7 @@ impl ExitTracer {
         let dropped =
             cpu_stats(&String::from_utf8_lossy(&stats)).iter().map(|cpu| cpu.dropped + cpu.overrun).sum::<u64>();
         let lost = waiting.lost + dropped;
-        Ok(self.names.rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost))
+        Ok(Names::of(&self.formats).rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost))
     }
 
     /// Reads what was recorded since the last time.
@@ -149,47 +136,4 @@ impl Waiting {
 fn pit(pid: i32) -> Option<i32> {
     let name = format!("kvm-pit/{pid}");
     processes().find(|thread| thread.comm == name).map(|thread| thread.pid)
-}
-
-impl Names {
-    /// What was counted, with KVM's names of the reasons.
-    fn rows(&self, counts: &Counts, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
-        let row = |(key, count): (&count::Key, &count::Count)| ExitRow {
-            tid: key.tid,
-            reason: self.reason(key.reason),
-            access: key.access,
-            count: count.count,
-            user: count.user,
-            timed: count.timed,
-            ticks: count.ticks,
-        };
-        TracedExits {
-            brackets: counts.told(),
-            threads,
-            rows: counts.counts.iter().map(row).collect(),
-            regular: counts.interrupts.values().filter_map(|ticks| ticks.rate(mhz)).collect(),
-            mhz,
-            lost,
-        }
-    }
-
-    /// A reason as KVM names it.
-    fn reason(&self, reason: Reason) -> String {
-        match reason {
-            Reason::Hardware { isa, number } => {
-                // 1 is VMX, 2 SVM; a KVM that is of one kind alone has one table.
-                let table = self.reasons.get(if isa == 2 { 1 } else { 0 }).or(self.reasons.first());
-                let named = table.and_then(|table| table.get(&number).or_else(|| table.get(&(number & 0xffff))));
-                named.cloned().unwrap_or_else(|| format!("reason {number:#x}"))
-            }
-            Reason::Access(AddressSpace::Port) => "port I/O".to_owned(),
-            Reason::Access(AddressSpace::Memory) => "MMIO".to_owned(),
-            Reason::Access(AddressSpace::Msr) => "MSR".to_owned(),
-            Reason::User(None) => "INTR (a signal to QEMU)".to_owned(),
-            Reason::User(Some(number)) => {
-                let named = self.user.first().and_then(|table| table.get(&number));
-                named.cloned().unwrap_or_else(|| format!("KVM_EXIT {number}"))
-            }
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! Sequences of events as the two kinds of KVM tell them.
 
+use super::Waiting;
 use super::count::{Counts, Key, Reason};
+use super::counter::Names;
 use super::event::{Event, ExitEvent};
-use super::{Names, Waiting};
 use proptest::prelude::*;
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::{Access, TracedExits};

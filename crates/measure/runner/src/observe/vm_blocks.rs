@@ -65,6 +65,8 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         ended,
         full: kept.get() >= MAX_BYTES,
         missing: tracer.missing().to_vec(),
+        imported: false,
+        guest: None,
     };
     Ok(store(&mut files, files::VM_TRACE, &trace)?)
 }

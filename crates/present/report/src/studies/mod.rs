@@ -8,6 +8,7 @@ pub mod exec;
 pub mod exits;
 pub mod growth;
 pub mod history;
+pub mod import;
 pub mod layers;
 mod metric_rows;
 pub mod overhead;

@@ -41,7 +41,10 @@ fn answer(found: &VmExits) -> String {
     let most =
         most.filter(|reason| reason.exits.total_ns > 0.0).map_or(String::new(), |reason| reason_text(reason, &of_time));
     let device = exits.addresses.iter().filter(|a| !a.device.is_empty());
-    let device = device.max_by(|a, b| a.exits.total_ns.total_cmp(&b.exits.total_ns)).map_or(String::new(), device_text);
+    // Where none has a time, the most frequent.
+    let most_of = |exit: &ExitAddress| (exit.exits.total_ns, exit.exits.count as f64);
+    let device = device.max_by(|a, b| most_of(a).partial_cmp(&most_of(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let device = device.map_or(String::new(), device_text);
     let took = if total > 0.0 {
         format!("; those with a known time take {} of its vCPUs' time", of_time(total))
     } else {

@@ -62,7 +62,10 @@ fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
     );
     let (states, layers) = (largest_states(column), largest_layers(column));
     let gavg = time(requests.gavg.mean_ns);
-    format!("{kind} of {disk} takes {gavg} on the host (GAVG, mean){parts}. Of this {states}. {layers}")
+    let scope = if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (mean)" };
+    // A guest's trace does not show the host's device.
+    let parts = if column.from_host { parts } else { String::new() };
+    format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
 }
 
 /// A request of a kind, at the begin of a sentence.
@@ -126,11 +129,14 @@ fn rate(per_s: f64) -> String {
 
 /// What the columns mean, what the disks are, and which were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
-    let mut notes = vec![
+    let is_from_host = found.layers.columns.first().is_none_or(|column| column.from_host);
+    let scope = if is_from_host {
         "GAVG = KAVG + DAVG: from the doorbell to the interrupt's delivery; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
-            .to_owned(),
-    ];
+    } else {
+        "GAVG: from the guest's block layer taking a request to its completion there."
+    };
+    let mut notes = vec![scope.to_owned()];
     let mut disks: Vec<&VmRequests> = Vec::new();
     for requests in &found.requests {
         if !disks.iter().any(|known| known.disk == requests.disk) {

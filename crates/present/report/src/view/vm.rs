@@ -12,7 +12,11 @@ pub fn basis(vm: &VmFacts) -> Vec<String> {
     let manager = vm.managed.as_ref().map_or(String::new(), |managed| format!(", {}", managed.manager.as_str()));
     let accelerator = vm.accelerator.map(|accelerator| accelerator.as_str().to_owned());
     let version = vm.version.as_ref().map(|version| format!("QEMU {version}"));
-    let name = format!("{} (PID {}{manager})", vm.name.as_deref().unwrap_or("unnamed VM"), vm.pid);
+    let name = match vm.pid {
+        // An imported trace may not say.
+        0 => name(vm),
+        pid => format!("{} (PID {pid}{manager})", vm.name.as_deref().unwrap_or("unnamed VM")),
+    };
     [Some(name), accelerator, version].into_iter().flatten().collect()
 }
 

@@ -1,11 +1,12 @@
 //! The file, from its head to its events.
 
 use super::compress::Chunks;
+use super::options::{Options, TimeShift, TracedGuest, TscScale};
 use super::part::{Head, Part};
 use super::{head, v6, v7};
 use crate::file::{failed, unreadable};
 use crate::import::read::{self, wrong};
-use crate::{Events, Formats, Input, TraceError};
+use crate::{Events, Formats, Input, TraceError, TracedThreads};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Dat {
     path: PathBuf,
-    clock: String,
+    options: Options,
     formats: Formats,
+    threads: TracedThreads,
     parts: Vec<Part>,
 }
 
@@ -35,15 +37,39 @@ impl Dat {
 
     /// Reads the head of a file; the pages are read from `path` later.
     pub(super) fn read(mut file: impl Read + Seek, path: &Path) -> Result<Dat, TraceError> {
-        let Head { clock, formats, parts } = head(&mut file).map_err(|e| failed(path, e))?;
-        // trace-cmd's own default.
-        let clock = clock.unwrap_or_else(|| "local".to_owned());
-        Ok(Dat { path: path.to_owned(), clock, formats, parts })
+        let Head { options, formats, threads, parts } = head(&mut file).map_err(|e| failed(path, e))?;
+        Ok(Dat { path: path.to_owned(), options, formats, threads, parts })
     }
 
     /// The name of the clock that [`crate::Event::ticks`] is read from.
     pub fn clock(&self) -> &str {
-        &self.clock
+        // trace-cmd's own default.
+        self.options.clock.as_deref().unwrap_or("local")
+    }
+
+    /// The scale of a clock that counts ticks, where the file has it.
+    pub fn tsc_scale(&self) -> Option<TscScale> {
+        self.options.tsc
+    }
+
+    /// The file's ID in its tracing session, which files of peers name.
+    pub fn trace_id(&self) -> Option<u64> {
+        self.options.trace_id
+    }
+
+    /// How its time stamps become those of its hosts.
+    pub fn time_shifts(&self) -> &[TimeShift] {
+        &self.options.shifts
+    }
+
+    /// The guests that were traced with it.
+    pub fn guests(&self) -> &[TracedGuest] {
+        &self.options.guests
+    }
+
+    /// The threads that it names.
+    pub fn threads(&self) -> &TracedThreads {
+        &self.threads
     }
 
     /// The kinds of events.

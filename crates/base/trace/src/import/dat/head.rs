@@ -41,16 +41,3 @@ fn some_formats(from: &mut (impl Read + ?Sized), system: &str, formats: &mut For
     }
     Ok(())
 }
-
-/// The clock in brackets: `local global [x86-tsc]`.
-pub(super) fn clock(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once('[')?;
-    rest.split_once(']').map(|(clock, _)| clock.to_owned())
-}
-
-/// Options of interest.
-pub(super) mod option {
-    pub const DONE: u16 = 0;
-    pub const BUFFER: u16 = 3;
-    pub const TRACECLOCK: u16 = 4;
-}

@@ -5,6 +5,7 @@
 mod compress;
 mod file;
 mod head;
+mod options;
 mod part;
 mod v6;
 mod v7;
@@ -14,3 +15,4 @@ mod tests;
 
 pub use file::Dat;
 pub(crate) use file::perf_head;
+pub use options::{TimeOffset, TimeShift, TracedGuest, TscScale};

@@ -1,7 +1,8 @@
 //! The contents of the file head, common to versions 6 and 7.
 
 use super::compress::Codec;
-use crate::{Formats, PageLayout};
+use super::options::Options;
+use crate::{Formats, PageLayout, TracedThreads};
 
 /// The pages of one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,8 @@ pub struct Part {
 
 /// The contents of a file's head.
 pub(super) struct Head {
-    pub clock: Option<String>,
+    pub options: Options,
     pub formats: Formats,
+    pub threads: TracedThreads,
     pub parts: Vec<Part>,
 }

@@ -1,6 +1,7 @@
 //! Version 6: everything in one order.
 
-use super::head::{self, option};
+use super::head;
+use super::options::{self, Options};
 use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout};
@@ -16,32 +17,29 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let mut formats = Formats::default();
     head::ftrace_formats(file, &mut formats)?;
     head::event_formats(file, &mut formats)?;
-    // Names of functions, of trace_printk formats, and of threads.
-    for wide in [false, false, true] {
-        let length = if wide { read::u64(file)? } else { u64::from(read::u32(file)?) };
+    // Names of functions, and of trace_printk formats.
+    for _ in 0..2 {
+        let length = u64::from(read::u32(file)?);
         read::skip(file, length)?;
     }
+    let threads = options::threads(&read::sized(file)?);
     let cpus = read::u32(file)?;
     if cpus > MAX_CPUS {
         return Err(wrong(&format!("invalid number of CPUs: {cpus}")));
     }
     let mut buffers = Vec::new();
-    let mut clock = None;
+    let mut options = Options::default();
     let mut parts = table(file, "", cpus, layout, &mut |id, data| match id {
         // Where an instance's own table is, and its name.
-        option::BUFFER => {
+        options::BUFFER => {
             let mut data = data;
             buffers.push((read::u64(&mut data)?, string(&mut data)?));
             Ok(())
         }
-        option::TRACECLOCK => {
-            clock = head::clock(&String::from_utf8_lossy(data));
-            Ok(())
-        }
-        _ => Ok(()),
+        _ => options.take(id, data),
     })?;
-    if clock.is_none() {
-        clock = clock_behind(file, &parts)?;
+    if options.clock.is_none() {
+        options.clock = clock_behind(file, &parts)?;
     }
     for (offset, name) in buffers {
         file.seek(SeekFrom::Start(offset))?;
@@ -50,7 +48,7 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
             return Err(wrong("too many CPUs in its instances"));
         }
     }
-    Ok(Head { clock, formats, parts })
+    Ok(Head { options, formats, threads, parts })
 }
 
 /// The options of a buffer, and where each CPU's data are.
@@ -65,7 +63,7 @@ fn table(
         match &read::bytes::<10>(file)? {
             b"options  \0" => loop {
                 let id = read::u16(file)?;
-                if id == option::DONE {
+                if id == options::DONE {
                     break;
                 }
                 let length = read::u32(file)?;
@@ -98,7 +96,7 @@ fn clock_behind(file: &mut (impl Read + Seek), parts: &[Part]) -> io::Result<Opt
         false => Ok(Vec::new()),
     });
     match found {
-        Ok(text) => Ok(head::clock(&String::from_utf8_lossy(&text))),
+        Ok(text) => Ok(options::clock(&String::from_utf8_lossy(&text))),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
     }

@@ -1,16 +1,18 @@
 //! Version 7: sections, found from options; each may be compressed.
 
 use super::compress::Codec;
-use super::head::{self, option};
+use super::head;
+use super::options::{self, Options};
 use super::part::{Head, Part};
 use crate::import::read::{self, string, wrong};
-use crate::{Formats, PageLayout};
+use crate::{Formats, PageLayout, TracedThreads};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// Options that name the place of a section, which has the same number.
 const HEADER_INFO: u16 = 16;
 const FTRACE_FORMATS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
+const CMDLINES: u16 = 21;
 /// Sections of options lead to one another; trace-cmd writes three or four.
 const MAX_SECTIONS: usize = 100;
 /// Of the options that tell where pages are, bytes: thousands of CPUs take less than one MiB.
@@ -22,7 +24,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let _version = string(file)?;
     let mut next = read::u64(file)?;
 
-    let (mut places, mut buffers, mut clock) = ([None; 3], Vec::<Vec<u8>>::new(), None);
+    let (mut places, mut buffers, mut of_file) = ([None; 3], Vec::<Vec<u8>>::new(), Options::default());
+    let mut names = None;
     for n in 0.. {
         if next == 0 {
             break;
@@ -39,14 +42,14 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
             let (mut data, rest) = options.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
             options = rest;
             match id {
-                option::DONE => {
+                options::DONE => {
                     next = read::u64(&mut data)?;
                     break;
                 }
-                option::BUFFER => buffers.push(data.to_vec()),
-                option::TRACECLOCK => clock = head::clock(&String::from_utf8_lossy(data)),
+                options::BUFFER => buffers.push(data.to_vec()),
                 HEADER_INFO..=EVENT_FORMATS => places[usize::from(id - HEADER_INFO)] = Some(read::u64(&mut data)?),
-                _ => {}
+                CMDLINES => names = Some(read::u64(&mut data)?),
+                _ => of_file.take(id, data)?,
             }
         }
     }
@@ -63,13 +66,23 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let mut parts = Vec::new();
     for data in &buffers {
         let (clock_of_buffer, of_buffer) = buffer(file, data, layout, codec)?;
-        clock = clock.or(Some(clock_of_buffer).filter(|clock| !clock.is_empty()));
+        // Each buffer has its own; that of the file is of the top one, which may be empty.
+        if !of_buffer.is_empty() && !clock_of_buffer.is_empty() {
+            of_file.clock = Some(clock_of_buffer);
+        }
         parts.extend(of_buffer);
     }
     if parts.is_empty() {
         return Err(wrong("it has no raw pages"));
     }
-    Ok(Head { clock, formats, parts })
+    let threads = match names {
+        Some(at) => {
+            let stored = section(file, at, CMDLINES, codec)?;
+            options::threads(&read::sized(&mut stored.as_slice())?)
+        }
+        None => TracedThreads::new(),
+    };
+    Ok(Head { options: of_file, formats, threads, parts })
 }
 
 /// What begins a section: its flags; the content follows.
@@ -109,7 +122,7 @@ fn buffer(
         4 => layout,
         _ => layout.with_size(read::u32(&mut data)? as usize).ok_or_else(|| wrong("invalid page size"))?,
     };
-    let (flags, _) = section_flags(file, at, option::BUFFER)?;
+    let (flags, _) = section_flags(file, at, options::BUFFER)?;
     let codec = if flags & COMPRESSED == 0 { None } else { Some(codec.ok_or_else(undeclared)?) };
     let mut parts = Vec::new();
     for _ in 0..read::u32(&mut data)? {

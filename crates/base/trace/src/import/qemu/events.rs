@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// The events that a QEMU knows, of the subsystem `qemu`. Their IDs are their places in the list.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct QemuEvents {
     formats: Formats,
     ids: HashMap<String, EventId>,

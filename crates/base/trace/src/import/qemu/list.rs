@@ -1,8 +1,8 @@
 //! `trace-events-all`: lines such as `virtio_queue_notify(void *vdev, int n, void *vq) "vdev %p n %d vq %p"`.
 
-use super::record::{self, Kind};
 use super::template::Template;
 use crate::Format;
+use crate::import::record::{self, Kind};
 
 /// One event of the list.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,6 +67,6 @@ impl Event {
     /// Where the arguments lie in the records that we make.
     pub fn format(&self) -> Format {
         let own = self.arguments.iter().enumerate().map(|(n, a)| (a.name.clone(), record::field(n, a.kind)));
-        Format { system: "qemu".to_owned(), name: self.name.clone(), fields: record::common().chain(own).collect() }
+        record::format("qemu", &self.name, own)
     }
 }

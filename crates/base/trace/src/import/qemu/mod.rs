@@ -2,10 +2,10 @@
 //!
 //! Source: `docs/devel/tracing.rst`, `trace/simple.c` and `scripts/tracetool` of QEMU.
 
+mod block_requests;
 mod events;
 mod list;
 mod log;
-mod record;
 mod simple;
 mod template;
 

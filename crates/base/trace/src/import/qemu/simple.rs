@@ -7,10 +7,10 @@
 
 use super::events::QemuEvents;
 use super::list;
-use super::record::{Kind, Record};
 use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::import::read;
+use crate::import::record::{Kind, Record};
 use crate::{Counts, EventId, Events, TraceError};
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! The format string of an event, used backwards: from what `printf` made of the arguments to the arguments.
 
-use super::record::Record;
+use crate::import::record::Record;
 
 /// What the log has for an event: literal text and arguments in turn.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! QEMU's traces, made by hand.
 
 use super::QemuEvents;
-use super::record::Record;
 use super::template::Template;
+use crate::import::record::Record;
 use crate::{Counts, Entry, Event, EventId, Events, Lost, TraceError};
 use proptest::prelude::*;
 use std::path::Path;
@@ -46,8 +46,9 @@ fn read(format: &str, line: &str) -> Option<Vec<(u64, String)>> {
     Some(
         (0..4)
             .map(|n| {
-                let number = super::record::field(n, super::record::Kind::Unsigned).unsigned(bytes).unwrap();
-                let text = super::record::field(n, super::record::Kind::Text).text(bytes);
+                let number =
+                    crate::import::record::field(n, crate::import::record::Kind::Unsigned).unsigned(bytes).unwrap();
+                let text = crate::import::record::field(n, crate::import::record::Kind::Text).text(bytes);
                 (number, text.filter(|_| number > 0xffff).unwrap_or_default().into_owned())
             })
             .collect(),

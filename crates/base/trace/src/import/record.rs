@@ -1,31 +1,47 @@
-//! Records of QEMU's events, laid out like the kernel's: the common fields, eight bytes for each argument, texts behind
-//! them. So [`Field`] reads both.
+//! Records of events that came as text, or from QEMU, laid out like the kernel's: the common fields, eight bytes for each
+//! argument, texts behind them. So [`Field`] reads all.
 
-use crate::EventId;
 use crate::format::{Field, Kind as FieldKind};
+use crate::{EventId, Format};
 
 const HEADER: usize = 8;
 const SLOT: usize = 8;
+/// Of a system call.
+pub(crate) const ARGUMENTS: usize = 6;
 
-/// What QEMU's trace backends distinguish.
+/// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Unsigned,
     Signed,
     Text,
+    /// The arguments of a system call, unsigned: six slots, and the last field.
+    Arguments,
+}
+
+/// The format of records with these fields after the common ones.
+pub(crate) fn format(system: &str, name: &str, fields: impl Iterator<Item = (String, Field)>) -> Format {
+    let fields = common().chain(fields).collect();
+    Format { system: system.to_owned(), name: name.to_owned(), fields, names: Vec::new() }
 }
 
 /// The fields that every record begins with.
-pub(super) fn common() -> impl Iterator<Item = (String, Field)> {
+fn common() -> impl Iterator<Item = (String, Field)> {
     let field = |offset, size, signed| Field { offset, size, signed, kind: FieldKind::Number };
     [("common_type".to_owned(), field(0, 2, false)), ("common_pid".to_owned(), field(4, 4, true))].into_iter()
 }
 
 /// The field of argument `n`.
-pub(super) fn field(n: usize, kind: Kind) -> Field {
+pub(crate) fn field(n: usize, kind: Kind) -> Field {
     let offset = (HEADER + SLOT * n) as u32;
     match kind {
         Kind::Text => Field { offset, size: 4, signed: false, kind: FieldKind::Data },
+        Kind::Arguments => Field {
+            offset,
+            size: (SLOT * ARGUMENTS) as u32,
+            signed: false,
+            kind: FieldKind::Array { element: SLOT as u32 },
+        },
         Kind::Signed | Kind::Unsigned => {
             Field { offset, size: SLOT as u32, signed: kind == Kind::Signed, kind: FieldKind::Number }
         }
@@ -34,7 +50,7 @@ pub(super) fn field(n: usize, kind: Kind) -> Field {
 
 /// A record in the making; the memory is used again for the next.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(crate) struct Record {
     bytes: Vec<u8>,
 }
 
@@ -44,6 +60,13 @@ impl Record {
         self.bytes.extend_from_slice(&u32::from(id.0).to_le_bytes());
         self.bytes.extend_from_slice(&pid.to_le_bytes());
         self.bytes.resize(HEADER + SLOT * arguments, 0);
+    }
+
+    /// Sets `common_flags`: in which kind of interrupt the event was.
+    pub fn flags(&mut self, flags: u8) {
+        if let Some(byte) = self.bytes.get_mut(2) {
+            *byte = flags;
+        }
     }
 
     /// Sets argument `n`; one that was not announced is left out.

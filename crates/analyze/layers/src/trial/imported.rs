@@ -1,0 +1,108 @@
+//! Reads the traces of a guest's kernel and its host that other tools recorded: the requests of each of the guest's disks,
+//! joined with what QEMU and the host's kernel tell of them.
+
+use super::open::feed;
+use super::vm_data::DiskData;
+use crate::error::LayersError;
+use crate::events::clocks::clock;
+use crate::events::trace_reader::{Trace, TraceReader, next, open};
+use crate::join::joiner::Join;
+use std::path::Path;
+use vmtax_clock::{ClockError, GuestTicks};
+use vmtax_model::{
+    ClockFinding, DISK, GuestDisk, GuestTrace, HostDisk, Missing, Series, Side, TraceFacts, VmTrace, files,
+};
+
+/// The requests of the guest's disks.
+pub(super) fn read_guest(
+    folder: &Path,
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    host: Option<&Trace>,
+) -> Result<Vec<DiskData>, LayersError> {
+    let guest = open(&folder.join(files::GUEST), DISK, Side::Guest)?;
+    let path = folder.join(files::VM_TRACE);
+    let guest = guest.ok_or_else(|| LayersError::Facts { path, reason: "there is no trace beside it".to_owned() })?;
+    of_guest.disks.iter().map(|disk| read_disk(trace, of_guest, disk, &guest, host)).collect()
+}
+
+fn read_disk(
+    trace: &VmTrace,
+    of_guest: &GuestTrace,
+    disk: &GuestDisk,
+    guest: &Trace,
+    host: Option<&Trace>,
+) -> Result<DiskData, LayersError> {
+    let facts = TraceFacts {
+        schema: trace.schema,
+        tsc_mhz: trace.tsc_mhz,
+        qemu: trace.vm.pid,
+        threads: trace.threads.clone(),
+        pings: Vec::new(),
+        moments: Vec::new(),
+        kvm_offset: of_guest.is_on_host_clock.then_some(0),
+        host_disk: HostDisk::default(),
+        guest_disk: Some(disk.clone()),
+        notify: Vec::new(),
+        missing: Vec::new(),
+        host_costs: Vec::new(),
+        guest_costs: Vec::new(),
+    };
+    let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
+    let name = format!("guest disk {major}:{minor}");
+    let mut missing = Vec::new();
+    let map = match clock(&facts, &Series::default(), Some(guest), host, &[]) {
+        Ok(map) => Some(map),
+        // The guest's own part is valid alone.
+        Err(LayersError::Offset(
+            ClockError::NoEvidence | ClockError::Contradiction { .. } | ClockError::Jumped { .. },
+        )) => {
+            missing.push(unjoined(&name));
+            None
+        }
+        Err(e) => return Err(e),
+    };
+    if host.is_none() {
+        missing.push(unobserved(&name));
+    }
+    let host = host.filter(|_| map.is_some());
+    let bound = map.as_ref().map_or(0, |map| map.bound()).saturating_add(of_guest.bound);
+    let ns = |ticks: u64| ticks as f64 * 1000.0 / trace.tsc_mhz;
+    let source = match &map {
+        None => "the guest's events alone".to_owned(),
+        Some(_) if of_guest.is_on_host_clock => of_guest.source.clone(),
+        Some(map) => map.source().to_string(),
+    };
+    let drift_ns = map.as_ref().map_or(0.0, |map| ns(map.moved()));
+    let clock = ClockFinding { bound_ns: ns(bound), source, drift_ns, violations: 0 };
+
+    let on_host = |ticks| map.as_ref().map_or(ticks, |map| map.host(GuestTicks(ticks)).0);
+    let mut join = Join::unstamped(&facts, bound);
+    let mut guest = Some(TraceReader::begin(guest, on_host)?);
+    let mut host = host.map(|host| TraceReader::begin(host, |ticks| ticks)).transpose()?;
+    feed(&mut join, &facts, &mut guest, &mut || next(&mut host, |readers, event| readers.host(event, &facts)))?;
+    let mut losses = Vec::new();
+    if let Some(side) = guest {
+        side.end(&mut losses, &mut missing);
+    }
+    if let Some(side) = host {
+        side.end(&mut losses, &mut missing);
+    }
+    Ok(DiskData { name, disk: None, joined: join.finish(), losses, missing, clock, is_from_host: false })
+}
+
+fn unobserved(name: &str) -> Missing {
+    Missing {
+        what: format!("KVM, QEMU and the host's kernel beneath {name}"),
+        why: "the guest's events alone are used, so the time there counts as QEMU's".to_owned(),
+        fix: "give QEMU's trace (`-trace 'virtio_blk_*'`) and the host's, too".to_owned(),
+    }
+}
+
+fn unjoined(name: &str) -> Missing {
+    Missing {
+        what: format!("QEMU and the host beneath {name}"),
+        why: "nothing in the files bounds the offset between the clocks of guest and host".to_owned(),
+        fix: "record both with `trace-cmd record -A GUEST`, or QEMU's virtio_blk events with the host's".to_owned(),
+    }
+}

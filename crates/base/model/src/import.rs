@@ -1,0 +1,71 @@
+//! Traces of a VM that other tools recorded, and what they say.
+
+use crate::{Missing, VmExits, VmLayers};
+use serde::{Deserialize, Serialize};
+
+/// `import.json`: what was imported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImportFacts {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The files.
+    pub files: Vec<ImportedFile>,
+    /// How the files' clocks were joined; empty for one file.
+    pub clocks: Vec<JoinedClock>,
+    /// What the files do not hold.
+    pub missing: Vec<Missing>,
+}
+
+/// A file that was imported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportedFile {
+    /// As it was named.
+    pub file: String,
+    /// `trace.dat`, `perf.data`, `ftrace text`, `QEMU log`, `QEMU simple trace`.
+    pub format: String,
+    /// Whose events it has.
+    pub side: TraceSide,
+    /// The clock of its events, as the kernel's trace clocks are called; empty where the file does not say.
+    pub clock: String,
+    /// Events in it that were read.
+    pub events: u64,
+    /// Events that it says are missing.
+    pub lost: u64,
+    /// Records and lines that are no known event.
+    pub unknown: u64,
+}
+
+/// Whose events a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceSide {
+    /// The host's kernel.
+    Host,
+    /// The guest's kernel.
+    Guest,
+    /// QEMU.
+    Qemu,
+}
+
+/// How the clock of one file was joined to the host's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinedClock {
+    /// The file.
+    pub file: String,
+    /// How, for people.
+    pub method: String,
+    /// By how much its times may be wrong on the host's clock, ns; null where the files do not say.
+    pub bound_ns: Option<f64>,
+}
+
+/// The findings of imported traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImportFindings {
+    /// What was imported.
+    #[serde(flatten)]
+    pub facts: ImportFacts,
+    /// The VM's exits; null where no file has events of KVM.
+    pub exits: Option<VmExits>,
+    /// Its requests; null where no file has any.
+    pub layers: Option<VmLayers>,
+}

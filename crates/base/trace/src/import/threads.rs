@@ -1,0 +1,18 @@
+//! The threads that a trace names.
+
+use std::collections::BTreeMap;
+
+/// No more threads than these are remembered of a trace.
+pub(super) const MAX_THREADS: usize = 1 << 16;
+
+/// What a trace tells of a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TracedThread {
+    /// Its process (thread group); `None` where the trace does not say.
+    pub process: Option<i32>,
+    /// Its name (`comm`).
+    pub name: String,
+}
+
+/// The threads of a trace, by their TIDs.
+pub type TracedThreads = BTreeMap<i32, TracedThread>;

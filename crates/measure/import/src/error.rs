@@ -1,0 +1,72 @@
+//! Why traces cannot be imported, each with the next step.
+
+use std::path::PathBuf;
+
+/// Traces cannot be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Trace(#[from] vmtax_trace::TraceError),
+    /// The recording cannot be written.
+    #[error(transparent)]
+    Recording(#[from] vmtax_recording::RecordingError),
+    /// What was found has no form as JSON.
+    #[error("{what} cannot be stored ({reason}): report this as a fault of vmtax")]
+    Unstorable {
+        /// The file of the recording.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Of no known format.
+    #[error(
+        "{}: not a trace that is known: give trace.dat of trace-cmd, perf.data, QEMU's trace or the text of tracefs, `trace-cmd report` or `perf script`",
+        path.display()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Nothing to analyze.
+    #[error(
+        "{}: no event of KVM and no block request: record with `trace-cmd record -C mono -e kvm -e block -e sched_switch -e sched_waking`",
+        path.display()
+    )]
+    Nothing {
+        /// The first file.
+        path: PathBuf,
+    },
+    /// Its clock counts ticks of an unknown length.
+    #[error(
+        "{}: its clock {clock} counts ticks, and the file does not say how many a second: give --tsc-mhz (dmesg of its host: \"tsc: Detected 2592.000 MHz\"), or record with `trace-cmd record -C mono`",
+        path.display()
+    )]
+    Scale {
+        /// The file.
+        path: PathBuf,
+        /// The clock.
+        clock: String,
+    },
+    /// Two guests.
+    #[error(
+        "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest-trace",
+        first.display(), second.display()
+    )]
+    Guests {
+        /// One.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// The VM that was asked for is not in the trace.
+    #[error("{}: no vCPU of process {pid}: it has vCPU threads {known}", path.display())]
+    Process {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        pid: i32,
+        /// Those that are there.
+        known: String,
+    },
+}

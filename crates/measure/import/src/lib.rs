@@ -1,0 +1,107 @@
+//! Traces that other tools recorded, as a recording: the same files that vmtax's own observers write, which the same analyses
+//! read.
+//!
+//! [`import`] opens each file by what it begins with, decides whose events it has, and writes the VM's exits and requests as
+//! far as the files hold them. What they do not hold is named.
+
+mod clocks;
+mod error;
+mod exits;
+mod folder;
+mod perf_threads;
+mod qemu_records;
+mod requests;
+mod sides;
+mod source;
+mod store;
+mod survey;
+mod surveyed;
+mod vm;
+
+pub use error::ImportError;
+
+use requests::{Sides, StoredRequests};
+use source::SourceFile;
+use std::path::{Path, PathBuf};
+use store::store;
+use survey::survey;
+use surveyed::Surveyed;
+use vm::TracedVm;
+use vmtax_model::samples::ProfileFacts;
+use vmtax_model::{ImportFacts, SCHEMA, TraceSide, VmFacts, files};
+use vmtax_recording::TrialFiles;
+
+/// What to import.
+#[derive(Debug, Clone, Default)]
+pub struct ImportSettings {
+    /// The files.
+    pub files: Vec<PathBuf>,
+    /// QEMU's process, or one of its vCPU threads, where there are several VMs.
+    pub pid: Option<i32>,
+    /// The file of the guest's kernel, where the files do not tell.
+    pub guest: Option<PathBuf>,
+    /// Rate of the time stamp counter, for files whose clock counts its ticks and that do not say it.
+    pub tsc_mhz: Option<f64>,
+}
+
+/// Files that were opened and have something to analyze.
+pub struct Import {
+    files: Vec<Surveyed>,
+    settings: ImportSettings,
+}
+
+impl Import {
+    /// Opens the files and reads each once.
+    ///
+    /// # Errors
+    /// [`ImportError`] with the file that cannot be read, or where none has anything to analyze.
+    pub fn open(settings: ImportSettings) -> Result<Import, ImportError> {
+        let surveyed = |path: &PathBuf| {
+            let file = SourceFile::open(path)?;
+            let survey = survey(&file)?;
+            Ok(Surveyed { file, survey, side: TraceSide::Host })
+        };
+        let mut files: Vec<Surveyed> = settings.files.iter().map(surveyed).collect::<Result<_, ImportError>>()?;
+        sides::assign(&mut files, settings.guest.as_deref())?;
+        Ok(Import { files, settings })
+    }
+
+    /// Writes what the files hold into the folder of a trial.
+    ///
+    /// # Errors
+    /// [`ImportError`] where a file cannot be read, its clock has no known scale, or the folder cannot be written.
+    pub fn store(&self, trial: &mut TrialFiles) -> Result<(), ImportError> {
+        // Of several of the host's kernel, the one with most events of KVM.
+        let host = self.of_side(TraceSide::Host).max_by_key(|file| file.kvm_events());
+        let vm = host.map(|host| self.store_exits(host, trial)).transpose()?.flatten();
+        let vm = vm.unwrap_or_else(|| vm::unknown(self.files.first().map_or(Path::new(""), |first| &first.file.path)));
+        let qemu = self.of_side(TraceSide::Qemu).filter(|file| !file.survey.threads.is_empty()).collect();
+        let sides = Sides { host, qemu, guest: self.of_side(TraceSide::Guest).next() };
+        let StoredRequests { clocks, mut missing } = sides.store(vm, self.settings.tsc_mhz, trial)?;
+        let is_host = |file: &&Surveyed| host.is_some_and(|host| std::ptr::eq(host, *file));
+        missing.extend(self.of_side(TraceSide::Host).filter(|file| !is_host(file)).map(sides::unused));
+        missing.extend(self.files.iter().flat_map(Surveyed::missing));
+        let files = self.files.iter().map(Surveyed::facts).collect();
+        store(trial, files::IMPORT, &ImportFacts { schema: SCHEMA, files, clocks, missing })
+    }
+
+    fn of_side(&self, side: TraceSide) -> impl Iterator<Item = &Surveyed> {
+        self.files.iter().filter(move |file| file.side == side)
+    }
+
+    /// Counts the exits in a trace of the host's kernel; gives their VM.
+    fn store_exits(&self, host: &Surveyed, trial: &mut TrialFiles) -> Result<Option<VmFacts>, ImportError> {
+        let Surveyed { file, survey, .. } = host;
+        let Some(TracedVm { facts, mut missing }) = TracedVm::choose(file, survey, self.settings.pid)? else {
+            return Ok(None);
+        };
+        let counts = exits::count(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
+        missing.extend(exits::missing(file, survey));
+        store(trial, files::EXITS, &counts)?;
+        let path = Some(file.path.display().to_string());
+        let vm = Some(facts.clone());
+        let observed = ProfileFacts { pid: facts.pid, program: String::new(), file: path, vm, missing };
+        store(trial, files::OBSERVED, &observed)?;
+        Ok(Some(facts))
+    }
+}

@@ -1,0 +1,202 @@
+//! The block requests in traces of the guest's kernel, of QEMU and of the host's kernel.
+
+use crate::clocks::{self, scaled, time_shift};
+use crate::error::ImportError;
+use crate::folder::{self, FolderInput};
+use crate::source::NANOSECONDS;
+use crate::store::store;
+use crate::surveyed::Surveyed;
+use vmtax_model::{GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files};
+use vmtax_recording::TrialFiles;
+use vmtax_trace::TimeShift;
+
+/// Disks of a guest that are followed.
+const MAX_DISKS: usize = 16;
+
+/// The files of one VM by what they are of.
+pub(crate) struct Sides<'a> {
+    pub host: Option<&'a Surveyed>,
+    pub qemu: Vec<&'a Surveyed>,
+    pub guest: Option<&'a Surveyed>,
+}
+
+/// What was written, and how.
+#[derive(Default)]
+pub(crate) struct StoredRequests {
+    pub clocks: Vec<JoinedClock>,
+    pub missing: Vec<Missing>,
+}
+
+impl Sides<'_> {
+    /// Writes the traces of both sides on one clock, as far as the files allow it, with what is needed to read them.
+    pub fn store(
+        &self,
+        vm: VmFacts,
+        tsc_mhz: Option<f64>,
+        trial: &mut TrialFiles,
+    ) -> Result<StoredRequests, ImportError> {
+        let mut stored = StoredRequests::default();
+        let has_requests = |file: &&Surveyed| !file.survey.block_devices.is_empty();
+        let guest = self.guest.filter(has_requests);
+        if self.qemu.is_empty() && guest.is_none() {
+            stored.missing.push(self.no_requests());
+            return Ok(stored);
+        }
+        let host = self.host.filter(|host| self.qemu.iter().all(|qemu| stored.joins(host, qemu)));
+        // One unit for all: that of the host's kernel, where its trace is joined.
+        let mhz = match (host, guest) {
+            (Some(host), _) => host.file.mhz(tsc_mhz)?,
+            (None, Some(guest)) if self.qemu.is_empty() => guest.file.mhz(tsc_mhz)?,
+            _ => NANOSECONDS,
+        };
+        let qemu: Vec<FolderInput<'_>> =
+            self.qemu.iter().map(|qemu| FolderInput { file: &qemu.file, ticks: scaled(NANOSECONDS, mhz) }).collect();
+        let kernel = host.map(|host| FolderInput { file: &host.file, ticks: Box::new(|_, ticks| ticks) });
+        let mut is_full = false;
+        if kernel.is_some() || !qemu.is_empty() {
+            let written = folder::write(files::HOST, kernel.as_ref(), &qemu, trial)?;
+            is_full |= written.is_full;
+            stored.left_out(written.left_out);
+        }
+        let mut on_guest = None;
+        if let Some(guest) = guest {
+            let shift = host.and_then(|host| time_shift(guest, host));
+            let offset = host.filter(|_| shift.is_none()).and_then(|host| clocks::shared_tsc(guest, host, &vm));
+            let ticks: Box<dyn Fn(u32, u64) -> u64> = match (shift, offset) {
+                (Some(shift), _) => Box::new(move |cpu, ticks| shift.host(cpu, ticks)),
+                (_, Some(offset)) => Box::new(move |_, ticks| ticks.saturating_add_signed(offset)),
+                _ => scaled(guest.file.mhz(tsc_mhz)?, mhz),
+            };
+            let written = folder::write(files::GUEST, Some(&FolderInput { file: &guest.file, ticks }), &[], trial)?;
+            is_full |= written.is_full;
+            stored.left_out(written.left_out);
+            on_guest = Some(stored.guest(guest, shift, offset, host.is_some() || !self.qemu.is_empty(), mhz));
+        }
+        let spans = host.into_iter().chain(self.qemu.iter().copied()).filter_map(|file| file.survey.span);
+        let of_host = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let (begin, end) = of_host.or(guest.and_then(|guest| guest.survey.span)).unwrap_or_default();
+        let trace = VmTrace {
+            schema: SCHEMA,
+            tsc_mhz: mhz,
+            begin,
+            end,
+            threads: self.threads(&vm),
+            vm,
+            disks: Vec::new(),
+            ended: false,
+            full: is_full,
+            missing: Vec::new(),
+            imported: true,
+            guest: on_guest,
+        };
+        store(trial, files::VM_TRACE, &trace)?;
+        Ok(stored)
+    }
+
+    /// The VM's threads, those of QEMU's own trace among them.
+    fn threads(&self, vm: &VmFacts) -> Vec<QemuThread> {
+        let mut threads = vm.threads.clone();
+        for tid in self.qemu.iter().flat_map(|qemu| &qemu.survey.threads) {
+            if !threads.iter().any(|thread| thread.tid == *tid) {
+                let name = self.host.and_then(|host| host.file.threads()?.get(tid)).map(|thread| thread.name.clone());
+                let name = name.unwrap_or_else(|| format!("QEMU thread {tid}"));
+                threads.push(QemuThread { tid: *tid, role: Role::Other(name) });
+            }
+        }
+        threads
+    }
+
+    fn no_requests(&self) -> Missing {
+        Missing {
+            what: "block requests by layer".to_owned(),
+            why: "no file is of the guest's block layer or of QEMU's virtio disk".to_owned(),
+            fix: "give a trace of the guest (`trace-cmd record -e block`), or QEMU's (`-trace 'virtio_blk_*'`), too"
+                .to_owned(),
+        }
+    }
+}
+
+impl StoredRequests {
+    fn left_out(&mut self, records: u64) {
+        if records > 0 {
+            self.missing.push(Missing {
+                what: "some events".to_owned(),
+                why: format!(
+                    "{records} records are longer than a page of the ring buffer, or of more CPUs than a trace has"
+                ),
+                fix: String::new(),
+            });
+        }
+    }
+
+    /// Whether the clock of QEMU's trace is that of the host's kernel; says how they are joined, or why not.
+    fn joins(&mut self, host: &Surveyed, qemu: &Surveyed) -> bool {
+        let (of_host, of_qemu) = (host.file.clock(), qemu.file.clock());
+        let file = qemu.file.path.display().to_string();
+        // Text does not tell its clock: the times must lie in each other.
+        let overlaps = host.survey.span.zip(qemu.survey.span).is_some_and(|(a, b)| a.0 <= b.1 && b.0 <= a.1);
+        let joined = of_host == of_qemu || of_host.is_empty();
+        if joined && overlaps {
+            let method = match of_host {
+                "" => format!("taken for the clock of {}, whose times overlap", host.file.path.display()),
+                clock => format!("the same clock ({clock}) as {}", host.file.path.display()),
+            };
+            // QEMU's log has microseconds.
+            let bound_ns = (of_host == of_qemu).then_some(if of_qemu == "realtime" { 1000.0 } else { 0.0 });
+            self.clocks.push(JoinedClock { file, method, bound_ns });
+            return true;
+        }
+        let why = match joined {
+            true => "their times do not overlap: they are of different runs or boots".to_owned(),
+            false => format!("its clock is {of_host}, that of {file} is {of_qemu}"),
+        };
+        let fix = match of_qemu {
+            "mono" => "record the host with `trace-cmd record -C mono`",
+            _ => "use QEMU's simple trace backend and `trace-cmd record -C mono`",
+        };
+        self.missing.push(Missing {
+            what: format!("events of {} among the requests", host.file.path.display()),
+            why,
+            fix: fix.to_owned(),
+        });
+        false
+    }
+
+    /// The guest's trace, and how its clock is joined.
+    fn guest(
+        &mut self,
+        guest: &Surveyed,
+        shift: Option<&TimeShift>,
+        offset: Option<i64>,
+        has_host: bool,
+        mhz: f64,
+    ) -> GuestTrace {
+        let mut devices: Vec<(&u64, &u64)> = guest.survey.block_devices.iter().collect();
+        devices.sort_by_key(|(_, requests)| std::cmp::Reverse(**requests));
+        let disk = |(device, _): (&u64, &u64)| GuestDisk {
+            device: *device,
+            interrupts: guest.survey.disk_interrupts.iter().copied().collect(),
+        };
+        let disks = devices.into_iter().take(MAX_DISKS).map(disk).collect();
+        let is_measured = shift.is_some_and(|shift| shift.measured);
+        let is_joined = shift.is_some() || offset.is_some();
+        let bound = shift.filter(|_| is_measured).map_or(u64::from(is_joined), TimeShift::spread);
+        let source = match (shift, offset) {
+            (Some(_), _) if is_measured => {
+                "trace-cmd's time synchronization (measured; the error is by how much its measurements differ)"
+                    .to_owned()
+            }
+            (Some(_), _) => "trace-cmd's time synchronization (KVM's offset)".to_owned(),
+            (_, Some(0)) => "the host's time stamp counter, which the guest reads as it is".to_owned(),
+            (_, Some(_)) => "the host's time stamp counter and KVM's offset (kvm_write_tsc_offset)".to_owned(),
+            _ if has_host => "cause and effect among the requests".to_owned(),
+            _ => "the guest's events alone".to_owned(),
+        };
+        if is_joined {
+            let file = guest.file.path.display().to_string();
+            let bound_ns = Some(bound as f64 * 1000.0 / mhz);
+            self.clocks.push(JoinedClock { file, method: source.clone(), bound_ns });
+        }
+        GuestTrace { disks, is_on_host_clock: is_joined || !has_host, bound, source }
+    }
+}

@@ -1,0 +1,160 @@
+//! A file of another tool, whatever its format.
+
+use crate::error::ImportError;
+use crate::perf_threads;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use vmtax_trace::{Dat, Events, Formats, Perf, QemuEvents, TraceError, TraceText, TracedThreads};
+
+/// Of a file, to recognize its format.
+const HEAD: u64 = 4096;
+const DAT: &[u8] = b"\x17\x08\x44tracing";
+const PERF: [&[u8]; 2] = [b"PERFILE2", b"2ELIFREP"];
+const SIMPLE: [u8; 16] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xb4\x29\xa4\x0a\xcb\x77\xb1\xf2";
+
+/// An opened file.
+pub(crate) struct SourceFile {
+    pub path: PathBuf,
+    pub trace: SourceTrace,
+}
+
+/// By format.
+pub(crate) enum SourceTrace {
+    Dat(Dat),
+    Perf(Perf, TracedThreads),
+    Text(TraceText),
+    QemuLog(QemuEvents),
+    QemuSimple(QemuEvents),
+}
+
+impl SourceFile {
+    /// Opens a file by what it begins with.
+    pub fn open(path: &Path) -> Result<SourceFile, ImportError> {
+        let head = head(path)?;
+        let trace = if head.starts_with(DAT) {
+            SourceTrace::Dat(Dat::open(path)?)
+        } else if PERF.iter().any(|magic| head.starts_with(magic)) {
+            SourceTrace::Perf(Perf::open(path)?, perf_threads::read(path)?)
+        } else if head.starts_with(&SIMPLE) {
+            SourceTrace::QemuSimple(QemuEvents::block_requests())
+        } else if is_qemu_log(&head) {
+            SourceTrace::QemuLog(QemuEvents::block_requests())
+        } else if !head.is_empty() && !head.contains(&0) {
+            SourceTrace::Text(TraceText::open(path)?)
+        } else {
+            return Err(ImportError::Format { path: path.to_owned() });
+        };
+        Ok(SourceFile { path: path.to_owned(), trace })
+    }
+
+    /// Its format, for people.
+    pub fn format(&self) -> &'static str {
+        match &self.trace {
+            SourceTrace::Dat(_) => "trace.dat",
+            SourceTrace::Perf(..) => "perf.data",
+            SourceTrace::Text(_) => "ftrace text",
+            SourceTrace::QemuLog(_) => "QEMU log",
+            SourceTrace::QemuSimple(_) => "QEMU simple trace",
+        }
+    }
+
+    /// Whether QEMU wrote it.
+    pub fn is_of_qemu(&self) -> bool {
+        matches!(self.trace, SourceTrace::QemuLog(_) | SourceTrace::QemuSimple(_))
+    }
+
+    /// The clock of its events, as the kernel's trace clocks are called; empty where the file does not say.
+    pub fn clock(&self) -> &str {
+        match &self.trace {
+            SourceTrace::Dat(dat) => dat.clock(),
+            SourceTrace::Perf(perf, _) => perf.clock(),
+            SourceTrace::Text(_) => "",
+            SourceTrace::QemuLog(_) => "realtime",
+            SourceTrace::QemuSimple(_) => "mono",
+        }
+    }
+
+    /// Ticks of its clock in a microsecond; `tsc_mhz` is the user's word for a clock that counts ticks.
+    pub fn mhz(&self, tsc_mhz: Option<f64>) -> Result<f64, ImportError> {
+        let unknown = |clock: &str| ImportError::Scale { path: self.path.clone(), clock: clock.to_owned() };
+        match &self.trace {
+            SourceTrace::Dat(dat) => match dat.clock() {
+                "counter" | "uptime" => Err(unknown(dat.clock())),
+                clock if clock.contains("tsc") => {
+                    let mhz = dat.tsc_scale().map(vmtax_trace::TscScale::mhz).or(tsc_mhz);
+                    mhz.filter(|mhz| (1.0..=1e6).contains(mhz)).ok_or_else(|| unknown(clock))
+                }
+                _ => Ok(NANOSECONDS),
+            },
+            SourceTrace::Text(text) if text.has_ticks() => tsc_mhz.ok_or_else(|| unknown("of numbers without a point")),
+            _ => Ok(NANOSECONDS),
+        }
+    }
+
+    /// Whether its times are ticks of the time stamp counter.
+    pub fn counts_tsc(&self) -> bool {
+        match &self.trace {
+            SourceTrace::Dat(dat) => dat.clock().contains("tsc"),
+            SourceTrace::Text(text) => text.has_ticks(),
+            _ => false,
+        }
+    }
+
+    pub fn formats(&self) -> &Formats {
+        match &self.trace {
+            SourceTrace::Dat(dat) => dat.formats(),
+            SourceTrace::Perf(perf, _) => perf.formats(),
+            SourceTrace::Text(text) => text.formats(),
+            SourceTrace::QemuLog(qemu) | SourceTrace::QemuSimple(qemu) => qemu.formats(),
+        }
+    }
+
+    pub fn events(&self) -> Result<Events<'_>, TraceError> {
+        match &self.trace {
+            SourceTrace::Dat(dat) => dat.events(),
+            SourceTrace::Perf(perf, _) => perf.events(),
+            SourceTrace::Text(text) => text.events(),
+            SourceTrace::QemuLog(qemu) => qemu.log(&self.path),
+            SourceTrace::QemuSimple(qemu) => qemu.simple(&self.path),
+        }
+    }
+
+    /// The threads that it names.
+    pub fn threads(&self) -> Option<&TracedThreads> {
+        match &self.trace {
+            SourceTrace::Dat(dat) => Some(dat.threads()),
+            SourceTrace::Perf(_, threads) => Some(threads),
+            SourceTrace::Text(text) => Some(text.threads()),
+            SourceTrace::QemuLog(_) | SourceTrace::QemuSimple(_) => None,
+        }
+    }
+
+    /// What trace-cmd says of its tracing session.
+    pub fn dat(&self) -> Option<&Dat> {
+        if let SourceTrace::Dat(dat) = &self.trace { Some(dat) } else { None }
+    }
+}
+
+/// Ticks of nanoseconds in a microsecond.
+pub(crate) const NANOSECONDS: f64 = 1000.0;
+
+fn head(path: &Path) -> Result<Vec<u8>, TraceError> {
+    let unreadable = |source| TraceError::Read { path: path.to_owned(), source };
+    // Opening a pipe or device would hang.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        let reason = "not a regular file".to_owned();
+        return Err(TraceError::Damaged { path: path.to_owned(), reason });
+    }
+    let mut head = Vec::new();
+    File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)).map_err(unreadable)?;
+    Ok(head)
+}
+
+/// A line as `4711@1700000000.000123:virtio_blk_handle_read vdev …`.
+fn is_qemu_log(head: &[u8]) -> bool {
+    String::from_utf8_lossy(head).lines().any(|line| {
+        let stamped = line.split_once('@').filter(|(thread, _)| thread.parse::<i32>().is_ok());
+        stamped.and_then(|(_, rest)| rest.split_once(':')).is_some_and(|(time, _)| time.parse::<f64>().is_ok())
+    })
+}
