@@ -218,6 +218,40 @@ fn qemus_simple_trace_is_on_the_clock_of_the_hosts_kernel() {
 }
 
 #[test]
+fn a_shared_counter_joins_guest_and_host() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each microsecond of the guest's trace is a tick.
+    let ticks = fs::read_to_string(data("guest.txt")).unwrap().replace("     1.0", "      10");
+    let guest = text(&folder, "guest", &ticks);
+    let of = |offset: Option<i64>, begin: u64| {
+        let line = |at: u64, event: &str| format!("  CPU 0/KVM-20 [000] d..1. {at}: {event}\n");
+        let offset =
+            offset.map(|offset| line(begin, &format!("kvm_write_tsc_offset: vcpu=0 prev=0 next={}", offset as u64)));
+        let exits = (0..100).map(|n| line(begin + n * 1000, "kvm_pio: pio_write at 0x80 size 1 count 1 val 0x0"));
+        let host = text(&folder, "host", &offset.into_iter().chain(exits).collect::<String>());
+        import(ImportSettings { tsc_mhz: Some(1.0), ..settings(&[host, guest.clone()]) }).unwrap()
+    };
+    for (offset, begin, method) in [
+        (Some(-5_000_000), 6_050_000, "KVM's offset"),
+        (None, 1_050_000, "reads as it is"),
+        (Some(7), 1_050_000, "KVM's"),
+    ] {
+        let imported = of(offset, begin);
+        let [joined] = imported.facts.clocks.as_slice() else { panic!("{offset:?}: {:?}", imported.facts) };
+        assert!(joined.method.contains(method) && joined.bound_ns == Some(1000.0), "{joined:?}");
+        let found = imported.layers();
+        assert_eq!(
+            found.requests[0].followed,
+            lines("guest.txt", "block_rq_complete"),
+            "{:?}",
+            found.layers.columns[0].matched
+        );
+    }
+    // Nowhere does the guest's time lie within the host's.
+    assert!(of(None, 9_000_000).facts.clocks.is_empty());
+}
+
+#[test]
 fn what_cannot_be_imported_is_said_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let says = |files: &[PathBuf], expected: &str| {
