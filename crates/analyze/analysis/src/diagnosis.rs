@@ -3,11 +3,8 @@
 use crate::rates;
 use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmSamples};
 
-/// What says, of a shorter part of the time, what the counters say of the whole.
-const BY_COUNTERS: &[(&str, &[&str])] = &[
-    ("vcpu-run-queue-wait", &["vm-run-queue-wait", "vm-throttled", "vm-stopped"]),
-    ("qemu-run-queue-wait", &["vm-run-queue-wait", "vm-throttled"]),
-];
+/// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
+const BY_COUNTERS: &str = "vcpu-run-queue-wait";
 
 /// What takes less of the time is no cause.
 const MIN_GAIN: f64 = 0.02;
@@ -23,15 +20,8 @@ pub fn diagnosis(
     let mut causes = std::mem::take(&mut rates.findings);
     let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
-    let by_observers: Vec<Advice> = states.chain(exits).cloned().collect();
-    for advice in by_observers {
-        let is_said = BY_COUNTERS.iter().any(|(rule, others)| {
-            *rule == advice.rule && causes.iter().any(|cause| others.contains(&cause.rule.as_str()))
-        });
-        if !is_said {
-            causes.push(advice);
-        }
-    }
+    let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
+    causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
     // A rule that knows no figure has limits of its own.
     causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
     causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -74,7 +64,11 @@ mod tests {
         let found = diagnosis(&samples(400_000_000, 100_000_000), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
         let found = diagnosis(&samples(400_000_000, 0), of_profile(), None);
-        assert_eq!(rules(found), ["vcpu-run-queue-wait", "vcpu-big-lock"], "the counters had another time");
+        assert_eq!(rules(found), ["vcpu-big-lock"], "nothing waited while nothing else observed");
+        let mut blind = samples(0, 0);
+        blind.before.threads.clear();
+        blind.after.threads.clear();
+        assert_eq!(rules(diagnosis(&blind, of_profile(), None)), ["vcpu-run-queue-wait", "vcpu-big-lock"]);
         assert_eq!(rules(diagnosis(&samples(400_000_000, 0), None, None)), [""; 0]);
         let mut of_two = samples(1, 1);
         of_two.after.started = 9;
