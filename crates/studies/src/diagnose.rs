@@ -16,7 +16,7 @@ use vmtax_workload::CheckedPlan;
 all; what this user may not observe is left out and listed. The first sentence names the cause that takes most time; \
 the exact fix follows, and whether it applies live or needs a restart.
 Nothing of the VM is changed, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain is marked \
-as tainted (custom-monitor) until it ends. See docs/my-vm.md.
+as tainted (custom-monitor, custom-ga-command) until it ends. See docs/my-vm.md.
 
 Examples:
   vmtax diagnose web01
