@@ -75,7 +75,9 @@ int main(void) {
     else if (!strcmp(work, "memory")) {
         size_t size = 300 << 20;
         char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        for (;;) memory[next_random() % size / 4096 * 4096]++;
+        for (size_t at = 0; at < size; at += 4096) memory[at] = 1;
+        printf("ready\n");
+        for (volatile char byte;;) byte = memory[next_random() % size / 4096 * 4096];
     }
     for (;;) pause();
 }

@@ -45,7 +45,7 @@ mod tests {
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
         let at = |at_ns, cpu_ns, wait_ns| VmCounters {
             at_ns,
-            threads: vec![ThreadCounters { tid: 7, role: Role::Vcpu(0), cpu_ns, wait_ns }],
+            threads: vec![ThreadCounters { tid: 7, role: Role::Vcpu(0), cpu_ns, wait_ns, turns: 0 }],
             ..VmCounters::default()
         };
         let (before, after) = (at(1, 0, 0), at(1_000_000_001, cpu_ns, wait_ns));
