@@ -227,7 +227,8 @@ def cpu_hog(bench):
 
 
 def quota(bench):
-    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000"})
+    # Its shares: what else runs is not to take what the quota leaves.
+    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000", "cpu.shares": "262144"})
     pid = bench.bios(SPINNING)
     write(procs, pid)
     return pid
