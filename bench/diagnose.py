@@ -59,11 +59,18 @@ def reading(disk, bits):
 
 SPINNING = sector(bytes.fromhex("ebfe"))
 IDLE = sector(bytes.fromhex("fbf4ebfc"))  # sti, hlt
-# Into 32 bits, then reads of the HPET's counter for ever.
-HPET = sector(
-    bytes.fromhex("fa31c08ed80f0116307c0f20c00c010f22c0ea177c0800" "66b810008ed8" "a1f000d0feebf9"),
-    [(0x30, struct.pack("<HI", 23, 0x7C38)), (0x38, struct.pack("<QQQ", 0, 0xCF9A000000FFFF, 0xCF92000000FFFF))],
-)
+
+
+def in_32_bits(code):
+    """A boot sector that enters 32 bits and executes this code."""
+    enter = bytes.fromhex("fa31c08ed80f0116607c0f20c00c010f22c0ea177c0800" "66b810008ed8")
+    gdt = struct.pack("<QQQ", 0, 0xCF9A000000FFFF, 0xCF92000000FFFF)
+    return sector(enter + code, [(0x60, struct.pack("<HI", len(gdt) - 1, 0x7C68)), (0x68, gdt)])
+
+
+HPET = in_32_bits(bytes.fromhex("a1f000d0feebf9"))  # reads its counter, for ever
+# Reads 256 MiB of memory behind the first 16 MiB at random places, for ever.
+MEMORY = in_32_bits(bytes.fromhex("69db6d4ec641" "81c339300000" "89d8" "c1e804" "8a8000000001" "ebe7"))
 
 
 def firmware(code):
@@ -143,12 +150,12 @@ class Bench:
             raise NotPlanted(f"control group {folder}: {error}") from error
         return f"{folder}/cgroup.procs"
 
-    def vm(self, *words, program="qemu-system-x86_64"):
+    def vm(self, *words, program="qemu-system-x86_64", procs=None):
         """A VM with two monitors: for the command, and for the bench."""
         self.number += 1
         qmp = [f"unix:{self.path(f'{name}{self.number}')},server=on,wait=off" for name in ("qmp", "own")]
         process = self.process(program, "-nodefaults", "-display", "none", "-name", f"bench{self.number},debug-threads=on",
-                               "-qmp", qmp[0], "-qmp", qmp[1], *words)
+                               "-qmp", qmp[0], "-qmp", qmp[1], *words, preexec_fn=lambda: procs and write(procs, os.getpid()))
         timeout = time.monotonic() + 30
         while not os.path.exists(self.path(f"own{self.number}")):
             if process.poll() is not None or time.monotonic() > timeout:
@@ -162,7 +169,7 @@ class Bench:
         drive = f"if=none,id=boot,format=raw,file={boot}"
         return self.vm("-accel", accelerator, "-m", "32", "-drive", drive, "-device", "virtio-blk-pci,drive=boot,bootindex=0", *words)
 
-    def linux(self, work, *words, memory="128M", program="qemu-system-x86_64"):
+    def linux(self, work, *words, memory="128M", **more):
         if not self.kernel:
             raise NotPlanted("no --kernel")
         with open("/proc/cpuinfo") as info:
@@ -170,9 +177,9 @@ class Bench:
         line = f"tsc_early_khz={khz} tsc=reliable hpet=disable mitigations=off reboot=k quiet console=ttyS0 rdinit=/init work={work}"
         log = self.path(f"console{self.number + 1}")
         pid = self.vm("-machine", "q35,accel=kvm", "-bios", "/usr/share/qemu/qboot.rom", "-cpu", CPU_MODEL, "-m", memory, "-kernel", self.kernel,
-                      "-initrd", self.initramfs, "-append", line, "-serial", f"file:{log}", *words, program=program)
-        wanted = "ready" if work in ("9p", "virtiofs") else f"work {work}\r"
-        timeout = time.monotonic() + 120
+                      "-initrd", self.initramfs, "-append", line, "-serial", f"file:{log}", *words, **more)
+        wanted = "ready" if work in ("9p", "virtiofs") else f"work {work}\n"
+        timeout = time.monotonic() + 60
         while wanted not in read(log):
             if time.monotonic() > timeout:
                 raise NotPlanted(f"no \"{wanted}\" of the guest: {read(log)[-300:]}")
@@ -227,7 +234,8 @@ def cpu_hog(bench):
 
 
 def quota(bench):
-    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000"})
+    # Its shares: what else runs is not to take what the quota leaves.
+    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000", "cpu.shares": "262144"})
     pid = bench.bios(SPINNING)
     write(procs, pid)
     return pid
@@ -258,14 +266,17 @@ def small_cache(bench):
 
 
 def memory(bench):
-    procs = bench.group("memory", {"memory.limit_in_bytes": str(256 * MIB)})
+    # Under TCG: KVM's faults in the background count for a worker of the kernel's.
+    procs = bench.group("memory", {"memory.limit_in_bytes": str(128 * MIB)})
     path = bench.path("memory")
-    pid = bench.linux("memory", "-object", f"memory-backend-file,id=m,size=512M,mem-path={path},share=on", "-machine", "memory-backend=m", memory="512M")
-    write(procs, pid)
-    with open(path, "r+b") as file:  # what was there before goes to the disk
+    with open(path, "wb") as file:
+        for _ in range(320):
+            file.write(b"\7" * MIB)
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return pid
+    boot = bench.put("boot", MEMORY + bytes(MIB))
+    return bench.vm("-accel", "tcg", "-m", "320", "-object", f"memory-backend-file,id=m,size=320M,mem-path={path},share=on", "-machine", "memory-backend=m",
+                    "-drive", f"if=ide,format=raw,file={boot}", procs=procs)
 
 
 def uart(bench):
@@ -298,11 +309,27 @@ def flood(bench):
 
 
 def shared_iothread(bench):
+    # A cipher without instructions of its own keeps the thread busy.
+    secret = ["-object", "secret,id=key,data=secret"]
+    bench.vm("-S", "-m", "16", *secret)
     disks = []
     for name in ("d", "e"):
-        disks += ["-drive", f"if=none,id={name},format=raw,file.driver=null-co,file.size=1G,file.read-zeroes=on",
+        file = bench.put(f"{name}.luks", b"")
+        bench.monitor("blockdev-add", **{"driver": "file", "filename": file, "node-name": name})
+        options = {"driver": "luks", "file": name, "size": 64 * MIB, "key-secret": "key", "cipher-alg": "serpent-256",
+                   "hash-alg": "sha512", "iter-time": 10}
+        for attempt in range(5):  # it fails where the CPU time has not grown between two readings
+            bench.monitor("blockdev-create", **{"job-id": f"{name}{attempt}", "options": options})
+            while (job := bench.monitor("query-jobs")[-1])["status"] != "concluded":
+                time.sleep(0.1)
+            bench.monitor("job-dismiss", id=f"{name}{attempt}")
+            if "error" not in job:
+                break
+        bench.monitor("blockdev-del", **{"node-name": name})
+        disks += ["-drive", f"if=none,id={name},driver=luks,key-secret=key,file.driver=file,file.filename={file}",
                   "-device", f"virtio-blk-pci,drive={name},id=disk-{name},iothread=shared"]
-    return bench.linux("two-disks", "-object", "iothread,id=shared,poll-max-ns=0", *disks)
+    bench.monitor("quit")
+    return bench.linux("two-disks", "-object", "iothread,id=shared", *secret, *disks)
 
 
 def tree(bench, count):

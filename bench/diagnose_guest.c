@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <linux/fs.h>
@@ -72,10 +71,5 @@ int main(void) {
     else if (!strcmp(work, "two-disks")) children(4, "/dev/vda", 1 << 20, 0), children(4, "/dev/vdb", 1 << 20, 0);
     else if (!strcmp(work, "9p")) files("9p", "trans=virtio,version=9p2000.L,cache=loose", 0);
     else if (!strcmp(work, "virtiofs")) files("virtiofs", NULL, 1);
-    else if (!strcmp(work, "memory")) {
-        size_t size = 300 << 20;
-        char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        for (;;) memory[next_random() % size / 4096 * 4096]++;
-    }
     for (;;) pause();
 }

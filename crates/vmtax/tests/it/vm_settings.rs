@@ -28,7 +28,7 @@ const RULES: [&str; 9] = [
 /// What `vmtax top` says of a VM in one interval.
 fn rates(place: &Place, pid: u32) -> Value {
     let words = format!("top {pid} --json --level 1 --duration 2");
-    json(&place.vmtax(&words).env("XDG_RUNTIME_DIR", &place.path("")).succeeds().stdout)["vms"][0].clone()
+    json(&place.vmtax(&words).env("XDG_RUNTIME_DIR", place.path("")).succeeds().stdout)["vms"][0].clone()
 }
 
 /// The rates in which this rule comes first. A busy host has moments in which the vCPUs wait longer.

@@ -87,6 +87,7 @@ const RULES: &[&Rule] = &[
     &vm_memory::VM_MEMORY_PRESSURE,
     &vm_io::VM_DROPS,
     &vm_io::VM_SLOW_DEVICE,
+    &vm_io::VM_SLOW_REQUESTS,
     &vm_io::VM_QUEUED_REQUESTS,
     &vm_cpu::VM_BUSY_THREAD,
 ];

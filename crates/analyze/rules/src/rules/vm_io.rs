@@ -3,7 +3,7 @@
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{nanoseconds, percent, significant};
-use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates};
+use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates, shell_line};
 
 /// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
 const SLOW_DEVICE_NS: f64 = 20e6;
@@ -13,19 +13,25 @@ const MIN_PER_S: f64 = 10.0;
 const MIN_KAVG_SHARE: f64 = 0.5;
 /// Below this mean time, ns, a request costs its wake-ups, which no queue causes.
 const MIN_KAVG_NS: f64 = 200_000.0;
+/// Fewer slow requests, mean of those that are under way, are no load.
+const MIN_WAITING: f64 = 0.5;
 /// Dropped packets a second from which on they are worth a line.
 const MIN_DROPS_PER_S: f64 = 1.0;
 
 pub(super) const VM_SLOW_DEVICE: Rule = Rule {
     id: "vm-slow-device",
-    finds: "requests of a VM that the host's block device takes 20 ms and more for",
+    finds: "requests of a VM that take 20 ms and more, as requests of the host's block device beneath do",
     remedies: &[
         measurement("See which layer the requests wait in", "vmtax profile --vm VM"),
         crate::rule::instruction("See who else uses the device", "iostat -x 1"),
     ],
     source: "VMware, Interpreting esxtop Statistics: DAVG",
     evaluate: |evidence| {
-        let slow = |disk: &DiskRates| disk.device.as_ref()?.davg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS);
+        // Requests that the host's page cache answers do not wait for the device, however slow it is for others.
+        let slow = |disk: &DiskRates| {
+            let davg = disk.device.as_ref()?.davg_ns?;
+            (davg.min(disk.io?.qavg_ns?) >= SLOW_DEVICE_NS).then_some(davg)
+        };
         each_loaded(evidence, |vm, disk, per_s| {
             let ns = slow(disk)?;
             let device = disk.device.as_ref()?;
@@ -36,7 +42,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
                 significant(per_s),
                 disk.name
             );
-            Some(Finding { text, values: vec![("VM", vm.argument())], ..Finding::default() })
+            Some(Finding { text, gain: waiting(per_s, ns), values: vec![("VM", vm.argument())], ..Finding::default() })
         })
     },
 };
@@ -59,7 +65,7 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
     ],
     source: "VMware, Interpreting esxtop Statistics: KAVG",
     evaluate: |evidence| {
-        each_loaded(evidence, |vm, disk, _| {
+        each_loaded(evidence, |vm, disk, per_s| {
             let (kavg, qavg) = (disk.kavg_ns?, disk.io.as_ref()?.qavg_ns?);
             let share = kavg / qavg;
             let text = format!(
@@ -71,10 +77,47 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
             );
             (share >= MIN_KAVG_SHARE && kavg >= MIN_KAVG_NS).then(|| Finding {
                 text,
+                gain: waiting(per_s, kavg),
                 values: vec![("VM", vm.argument())],
                 ..Finding::default()
             })
         })
+    },
+};
+
+pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
+    id: "vm-slow-requests",
+    finds: "requests of a disk that take 20 ms and more in QEMU and below, where the host has no device whose time is known, and no limit explains it",
+    remedies: &[
+        measurement("See which layer the requests wait in", "vmtax layers --vm VM"),
+        crate::rule::instruction(
+            "See what serves the file: a network file system, a storage daemon",
+            "findmnt -T FILE",
+        ),
+    ],
+    source: "VMware, Interpreting esxtop Statistics: GAVG",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates, disk: &DiskRates| {
+            let io = disk.io?;
+            let ns = io.qavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
+            let settings = vm.settings.disks.iter().find(|settings| settings.name == disk.name);
+            let has_limit = settings.is_some_and(|settings| settings.limits.is_some());
+            let has_device = disk.device.as_ref().is_some_and(|device| device.davg_ns.is_some());
+            let text = format!(
+                "Requests on {} take {} in QEMU and below (QAVG); the guest makes {} a second.",
+                disk.name,
+                nanoseconds(ns),
+                significant(io.per_s())
+            );
+            let file = settings.map_or_else(String::new, |settings| settings.file.to_string_lossy().into_owned());
+            (!has_limit && !has_device && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| Finding {
+                text,
+                gain: waiting(io.per_s(), ns),
+                values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
+                ..Finding::default()
+            })
+        };
+        evidence.vm.into_iter().flat_map(|vm| vm.disks.iter().filter_map(|disk| finding(vm, disk))).collect()
     },
 };
 
@@ -116,6 +159,11 @@ pub(super) const VM_DROPS: Rule = Rule {
     },
 };
 
+/// The part of the interval in which a request is under way, by their number a second and their mean time.
+fn waiting(per_s: f64, ns: f64) -> f64 {
+    (per_s * ns / 1e9).min(1.0)
+}
+
 /// What is found of each disk under load, with its requests per second.
 fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>) -> Vec<Finding> {
     let Some(vm) = evidence.vm else { return Vec::new() };
@@ -127,7 +175,7 @@ fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64)
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::findings;
-    use vmtax_model::{DeviceRates, DiskRates, IoRates, NicRates, VmRates};
+    use vmtax_model::{DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, VmRates};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -146,8 +194,27 @@ mod tests {
             says("vm-slow-device", &disk(50.0, 31e6, 30e6, None)),
             ["The host's sda takes 30.0 ms for a request (DAVG); the guest makes 50.0 a second on vd0."]
         );
-        let none = [disk(50.0, 6e6, 5e6, None), disk(1.0, 31e6, 30e6, None)];
+        let none = [disk(50.0, 6e6, 5e6, None), disk(1.0, 31e6, 30e6, None), disk(50.0, 1e6, 30e6, None)];
         assert!(none.iter().all(|vm| says("vm-slow-device", vm).is_empty()));
+    }
+
+    #[test]
+    fn slow_requests_are_found_where_no_device_and_no_limit_explains_them() {
+        let of = |reads_per_s, ns, limits| {
+            let mut vm = disk(reads_per_s, ns, 0.0, None);
+            vm.disks[0].device = None;
+            let settings =
+                DiskSettings { name: "vd0".to_owned(), file: "null-co://".into(), limits, ..DiskSettings::default() };
+            vm.settings.disks.push(settings);
+            says("vm-slow-requests", &vm)
+        };
+        assert_eq!(
+            of(24.0, 41e6, None),
+            ["Requests on vd0 take 41.0 ms in QEMU and below (QAVG); the guest makes 24.0 a second."]
+        );
+        let none = [of(24.0, 19e6, None), of(10.0, 41e6, None), of(24.0, 41e6, Some(IoLimits::default()))];
+        assert!(none.iter().all(Vec::is_empty), "{none:?}");
+        assert_eq!(says("vm-slow-requests", &disk(50.0, 31e6, 30e6, None)), [""; 0], "its device is known");
     }
 
     #[test]

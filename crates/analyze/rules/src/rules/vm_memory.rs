@@ -8,6 +8,9 @@ use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates};
 
 /// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
 const MANY_MAJOR_FAULTS: f64 = 500.0;
+/// On a slow disk fewer take all of the time: then the vCPUs are off the CPU for half of it and more.
+const BLOCKING_MAJOR_FAULTS: f64 = 200.0;
+const MOSTLY_BLOCKED: f64 = 0.5;
 /// Fewer may be those of a start.
 const SOME_MAJOR_FAULTS: f64 = 10.0;
 
@@ -27,17 +30,26 @@ pub(super) const VM_SWAPPED: Rule = Rule {
                 significant(vm.memory_use.major_faults_per_s),
                 if vm.memory_use.swapped == 0 { "nothing".to_owned() } else { bytes(vm.memory_use.swapped) }
             ),
-            gain: vm.memory_use.pressure_some.unwrap_or(0.0),
+            gain: vm.memory_use.pressure_some.unwrap_or_else(|| blocked(vm)),
             values: vec![("VM", vm.argument())],
             ..Finding::default()
         };
         let faults = |vm: &&VmRates| {
-            let least = if vm.memory_use.swapped > 0 { SOME_MAJOR_FAULTS } else { MANY_MAJOR_FAULTS };
+            let least = match vm.memory_use.swapped {
+                1.. => SOME_MAJOR_FAULTS,
+                0 if blocked(vm) >= MOSTLY_BLOCKED => BLOCKING_MAJOR_FAULTS,
+                0 => MANY_MAJOR_FAULTS,
+            };
             vm.memory_use.major_faults_per_s >= least
         };
         evidence.vm.filter(faults).map(finding).into_iter().collect()
     },
 };
+
+/// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time included.
+fn blocked(vm: &VmRates) -> f64 {
+    vm.run.zip(vm.ready).map_or(0.0, |(run, ready)| (1.0 - run - ready).max(0.0))
+}
 
 pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
     id: "vm-memory-pressure",
@@ -104,6 +116,12 @@ mod tests {
         );
         assert_eq!((of(40.0, 0), of(2.0, 64 << 20)), (vec![], vec![]));
         assert!(of(900.0, 0)[0].contains("nothing of it"));
+        let blocked = |run, major_faults_per_s| {
+            let memory_use = MemoryRates { major_faults_per_s, ..MemoryRates::default() };
+            let vm = VmRates { run: Some(run), ready: Some(0.1), memory_use, ..VmRates::default() };
+            findings("vm-swapped", &Evidence { vm: Some(&vm), ..Evidence::default() }).len()
+        };
+        assert_eq!((blocked(0.1, 250.0), blocked(0.1, 190.0), blocked(0.6, 250.0)), (1, 0, 0), "on a slow disk");
     }
 
     #[test]

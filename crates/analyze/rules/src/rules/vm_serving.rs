@@ -18,7 +18,7 @@ const HASHED_FIDS: (u32, u32) = (7, 2);
 const MANY_REQUESTS_PER_S: f64 = 500.0;
 /// Managers ask their VMs a few times a second: so often is a flood. Each command wakes the monitor's thread once and more.
 const MANY_WAKE_UPS_PER_S: f64 = 200.0;
-/// The main loop executes the commands with QEMU's big lock held, which vCPUs need for their devices.
+/// The main loop executes the commands with the BQL held, which vCPUs need for their devices.
 const BUSY_WITH_COMMANDS: f64 = 0.2;
 /// QEMU's thread that reads commands, by its name.
 const MONITOR_THREAD: &str = "IO mon_iothread";
@@ -75,16 +75,16 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
             "Find the program that sends them, and let it ask less often or wait for events",
             "sudo ss -xp | grep -e qmp -e monitor",
         ),
-        measurement("See which functions hold the big lock", "vmtax profile --vm VM"),
+        measurement("See which functions hold the BQL", "vmtax profile --vm VM"),
     ],
-    source: "QEMU documentation, Multiple IOThreads: the big lock",
+    source: "QEMU documentation, Using Multiple IOThreads: the BQL",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let main = main_loop(vm).filter(|run| *run >= BUSY_WITH_COMMANDS)?;
             let reads = |thread: &&ThreadRates| matches!(&thread.role, Role::Other(name) if name == MONITOR_THREAD);
             let wakes = vm.threads.iter().find(reads)?.turns_per_s;
             let text = format!(
-                "Monitor commands wake QEMU {} times a second: its main loop is on a CPU {} of the time, with the big lock held.",
+                "Monitor commands wake QEMU {} times a second: its main loop is on a CPU {} of the time, with the BQL held.",
                 significant(wakes),
                 percent(main)
             );
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(
             of(MONITOR_THREAD, 3000.0, 0.6),
             [
-                "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the big lock held."
+                "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the BQL held."
             ]
         );
         let none = [of(MONITOR_THREAD, 199.0, 0.6), of(MONITOR_THREAD, 3000.0, 0.19), of("worker", 3000.0, 0.6)];
