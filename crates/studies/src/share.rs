@@ -46,7 +46,7 @@ pub struct ShareOptions {
     /// Fewer methods and a smaller tree, in four minutes
     #[arg(long)]
     quick: bool,
-    /// Share this folder read-only, instead of a generated tree
+    /// Share this directory read-only, instead of a generated tree
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
     tree: Option<PathBuf>,
     /// Number of small files in the generated tree [default: 2000]

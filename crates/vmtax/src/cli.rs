@@ -77,8 +77,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List the running VMs of this host, and what can be observed of each
     #[command(
-        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, by hand or in a container. Nothing of a VM is changed, and \
-libvirt's domains are not tainted. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
+        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, by hand or in a container. Changes nothing in a VM, and \
+does not taint libvirt's domains. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
 socket, or a unique part of a name. See docs/my-vm.md.
 
 Examples:
@@ -171,7 +171,7 @@ Examples:
     #[command(after_help = "Examples:
   vmtax man /usr/local/share/man/man1")]
     Man {
-        /// The folder
+        /// The directory
         folder: PathBuf,
     },
     /// Run a command that ends when this program does
@@ -207,7 +207,7 @@ pub struct HistoryArgs {
     /// One machine: native, kvm, tcg, micro-kvm, micro-tcg [default: all]
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<Machine>,
-    /// Folder of recordings, with their database of results
+    /// Directory of recordings, with their database of results
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Print JSON
@@ -220,10 +220,10 @@ pub struct HistoryArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Folder of the recording [default: the newest in --dir]
+    /// Directory of the recording [default: the newest in --dir]
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
-    /// Folder of recordings
+    /// Directory of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Format: text, md for an issue or a comment, html for a page, json for scripts
@@ -243,7 +243,7 @@ pub struct ReportArgs {
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Folder of the recording
+    /// Directory of the recording
     #[arg(value_name = "RECORDING")]
     pub run: PathBuf,
     /// Write a Perfetto trace: a track for each thread, arrows along each request
@@ -262,7 +262,7 @@ pub struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Folder of recordings
+    /// Directory of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Print JSON

@@ -21,8 +21,10 @@ pub fn diagnosis(
     let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
+    // Exits whose time is not known are listed with the profile.
+    let exits = exits.filter(|advice| advice.gain > 0.0);
     causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
-    // A rule that knows no figure has limits of its own.
+    // A rule of the counters that knows no figure has limits of its own.
     causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
     causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
@@ -35,7 +37,8 @@ pub fn diagnosis(
 mod tests {
     use super::*;
     use crate::rates::tests::facts;
-    use vmtax_model::{Role, StateFindings, ThreadCounters, VmCounters};
+    use std::collections::BTreeMap;
+    use vmtax_model::{DevicesFrom, GuestExits, Role, StateFindings, ThreadCounters, VmCounters};
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
         let at = |at_ns, cpu_ns, wait_ns| VmCounters {
@@ -47,11 +50,27 @@ mod tests {
         VmSamples { schema: 2, vm: facts(1), before, after, missing: Vec::new() }
     }
 
+    fn exits() -> GuestExits {
+        GuestExits {
+            seconds: 1.0,
+            vcpus: Vec::new(),
+            reasons: Vec::new(),
+            addresses: Vec::new(),
+            devices_from: DevicesFrom::MemoryTree,
+            timing: String::new(),
+            lost: 0,
+            counters: BTreeMap::new(),
+            advice: Vec::new(),
+        }
+    }
+
     fn profile(advice: &[(&str, f64)]) -> ProfileFindings {
         let advice =
             advice.iter().map(|(rule, gain)| Advice { rule: (*rule).to_owned(), gain: *gain, ..Advice::default() });
+        let exits =
+            GuestExits { advice: vec![Advice { rule: "pm-timer-clock".to_owned(), ..Advice::default() }], ..exits() };
         let states = StateFindings { advice: advice.collect(), ..StateFindings::default() };
-        ProfileFindings { states: Some(states), ..ProfileFindings::default() }
+        ProfileFindings { states: Some(states), exits: Some(exits), ..ProfileFindings::default() }
     }
 
     fn rules(found: Option<VmDiagnosis>) -> Vec<String> {

@@ -97,7 +97,7 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
     assert!(!answer.contains("slowest"), "{answer}");
     let mut f = plain(6);
     f.columns[0].tail[0].slowest_ns = 50.0 * f.columns[0].traced.mean_ns;
-    assert!(terminal(&f, 300).contains("(the slowest 1 % of the requests take 5"), "{}", terminal(&f, 300));
+    assert!(terminal(&f, 300).contains("(the slowest 1 % of requests account for 5"), "{}", terminal(&f, 300));
     let both = {
         let mut f = plain(6);
         f.columns.push(common::layers::column(Machine::MICRO_TCG, "", 6, 30.0));

@@ -33,7 +33,7 @@ const DEFAULT: [WorkloadName; 4] =
             "Guest: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); one applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
         )
     ),
-    mut_arg("rounds", with_help("Rounds at most; it stops earlier when every metric is decided [default: 40]")),
+    mut_arg("rounds", with_help("Rounds at most; it stops earlier when every metric has a verdict [default: 40]")),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg(
@@ -46,7 +46,7 @@ const DEFAULT: [WorkloadName; 4] =
 machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
-Metrics are analysed after each round, until all are decided or the budget is spent; intervals are corrected for these \
+Metrics are analysed after each round, until all have a verdict or the budget is spent; intervals are corrected for these \
 interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
 

@@ -69,7 +69,7 @@ pub struct GuestOptions {
     /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release or suite that `vmtax get kernel` fetches
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Option<PathBuf>,
-    /// The kernel's modules (lib/modules, or a folder in it)
+    /// The kernel's modules (lib/modules, or a directory in it)
     #[arg(long, value_name = "DIR", requires = "kernel")]
     pub modules: Option<PathBuf>,
     /// Besides QEMU and kernel.

@@ -82,7 +82,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = ProfileSettings::WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After
-    /// a stop longer than TIME no thread is stopped any more [default: 5ms]. In a guest that vmtax boots for a workload, threads are always stopped, with a TIME of 1s
+    /// a stop longer than TIME no thread is stopped any more [default: 5ms]. For guests that vmtax boots itself this is always on, with TIME 1s
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
@@ -100,7 +100,7 @@ pub struct ProfileOptions {
     /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process
     #[arg(long, help_heading = "Workload", value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]
     syscalls: Option<CountBy>,
-    /// How the host shares the folder of a file workload with the guest, as in `vmtax share` [default: 9p,cache=loose]
+    /// How the host shares the directory of a file workload with the guest, as in `vmtax share` [default: 9p,cache=loose]
     #[arg(long, help_heading = "Workload", value_name = "METHOD")]
     share: Option<String>,
     #[command(flatten)]

@@ -42,7 +42,7 @@ pub struct AgentRunArgs {
 
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// The folder for files
+    /// The directory for files
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
     /// The disk to read, or a written file; `operation=write` overwrites it

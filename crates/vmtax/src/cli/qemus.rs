@@ -64,7 +64,7 @@ Examples:
   vmtax build qemu ~/src/qemu --patch ./faster.patch --configure '--enable-lto --extra-cflags=-O3'"
     )]
     Qemu {
-        /// A folder with QEMU's source, or a version or suite of the distribution
+        /// A directory with QEMU's source, or a version or suite of the distribution
         #[arg(value_name = "SRC|VERSION")]
         source: String,
         /// Apply this patch (-p1): a file, or one that comes with vmtax; may be repeated

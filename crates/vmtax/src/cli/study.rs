@@ -18,10 +18,10 @@ pub struct StudyArgs<O: Args> {
 #[command(next_help_heading = "Output")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct RecordArgs {
-    /// Folder of this recording, new or empty [default: a new one in --dir]
+    /// Directory of this recording, new or empty [default: a new one in --dir]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Folder of recordings
+    /// Directory of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Print JSON instead of the report
@@ -30,10 +30,10 @@ pub struct RecordArgs {
     /// Print every table of the report
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
-    /// Print the plan as TOML, do not run it
+    /// Print what would be measured as TOML (a plan), and end
     #[arg(long)]
     pub dry_run: bool,
-    /// Print a line for each run of a workload to standard error
+    /// Print a line for each step to standard error
     #[arg(short, long)]
     pub verbose: bool,
     /// Print no progress to standard error, only warnings and errors

@@ -162,6 +162,6 @@ fn method(rounds: u32) -> String {
     if rounds < FEWEST_ROUNDS {
         format!("{how}.")
     } else {
-        format!("{how}. 95 % CIs end at two of the sorted figures of the rounds (sign test).")
+        format!("{how}. 95 % CIs are order statistics of the rounds' values: two of these, sorted, by the sign test.")
     }
 }

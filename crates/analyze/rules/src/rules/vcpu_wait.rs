@@ -55,7 +55,7 @@ pub(super) const COMMAND_STEAL: Rule = Rule {
         };
         let finding = |(machine, share): (Machine, f64)| Finding {
             text: format!(
-                "{} of the command's time on {machine} is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs save this at most.",
+                "{} of the command's time on {machine} is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that.",
                 percent(share)
             ),
             gain: share,
@@ -162,7 +162,7 @@ mod tests {
         let found = &of(0.54)[0];
         assert_eq!(
             found.finding.replace('\u{a0}', " "),
-            "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs save this at most."
+            "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that."
         );
         assert!(found.gain > 0.5 && found.remedies[0].line.contains("cpuset.cpus"), "{found:?}");
         assert!(of(0.04).is_empty());

@@ -331,12 +331,12 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds of at most 40: every metric is decided", "n = 23 rounds of at most 40".
+/// "n = 12 rounds of at most 40: every metric has a verdict", "n = 23 rounds of at most 40".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n} of at most {planned}: every metric is decided"),
+        planned if findings.is_decided() => format!("{n} of at most {planned}: every metric has a verdict"),
         planned => format!("{n} of at most {planned}"),
     }
 }

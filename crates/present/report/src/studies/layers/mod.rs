@@ -72,7 +72,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
-        format!(" (the slowest 1\u{a0}% of the requests take {slowest:.0}\u{a0}% of all their time)")
+        format!(" (the slowest 1\u{a0}% of requests account for {slowest:.0}\u{a0}% of the total)")
     } else {
         String::new()
     };

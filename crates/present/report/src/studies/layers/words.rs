@@ -47,7 +47,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
         _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
-            "inconclusive, the CI contains the uncorrected overhead, too, so the correction cannot be checked"
+            "too noisy to tell whether the correction works: the CI contains the uncorrected overhead as well"
         }
         _ => "they agree within the CI",
     };
