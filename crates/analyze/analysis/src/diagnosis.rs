@@ -8,6 +8,8 @@ const BY_COUNTERS: &str = "vcpu-run-queue-wait";
 
 /// What takes less of the time is no cause.
 const MIN_GAIN: f64 = 0.02;
+/// Threads wait longer while they are traced and sampled.
+const MIN_TRACED_GAIN: f64 = 0.1;
 
 /// The causes, the one that takes most time first; of those that take the same, or an unknown time, those of the counters first.
 /// `None` where the two samples are of two processes.
@@ -21,6 +23,7 @@ pub fn diagnosis(
     let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
+    let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
     // Exits whose time is not known are listed with the profile.
     let exits = exits.filter(|advice| advice.gain > 0.0);
     causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
@@ -80,7 +83,7 @@ mod tests {
     #[test]
     fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
         let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2), ("eoi", 0.01)]));
-        let found = diagnosis(&samples(400_000_000, 100_000_000), of_profile(), None);
+        let found = diagnosis(&samples(400_000_000, 150_000_000), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
         let found = diagnosis(&samples(400_000_000, 0), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock"], "nothing waited while nothing else observed");

@@ -7,6 +7,8 @@ use crate::{Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates, shell_line};
 
+/// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
+const MIN_READY: f64 = 0.1;
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
 const BUSY_THREAD: f64 = 0.8;
 
@@ -60,7 +62,7 @@ pub(super) const VM_THROTTLED: Rule = Rule {
 
 pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vm-run-queue-wait",
-    finds: "vCPU threads that are runnable without a host CPU for a twentieth of the time and more, by their counters",
+    finds: "vCPU threads that are runnable without a host CPU for a tenth of the time and more, by their counters",
     remedies: &[OWN_CPUS, measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM")],
     source: CPUSET,
     evaluate: |evidence| {
@@ -76,7 +78,7 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
         // Kernels before 6.18 count throttled time as run-queue wait, too: that part has its own rule.
         let waiting = |vm: &VmRates| {
             let throttled = vm.throttled.unwrap_or(0.0);
-            vm.ready.filter(|ready| *ready >= MIN_SHARE && *ready > 2.0 * throttled)
+            vm.ready.filter(|ready| *ready >= MIN_READY && *ready > 2.0 * throttled)
         };
         evidence.vm.and_then(|vm| Some((vm, waiting(vm)?))).map(finding).into_iter().collect()
     },
@@ -187,7 +189,7 @@ mod tests {
             of(Some(0.5), Some(0.0)),
             ["The vCPUs are runnable without a host CPU 50 % of the time (%RDY; steal in the guest)."]
         );
-        assert_eq!((of(Some(0.04), None), of(None, None), of(Some(0.5), Some(0.45))), (vec![], vec![], vec![]));
+        assert_eq!((of(Some(0.09), None), of(None, None), of(Some(0.5), Some(0.45))), (vec![], vec![], vec![]));
     }
 
     #[test]

@@ -11,8 +11,8 @@ const SLOW_DEVICE_NS: f64 = 20e6;
 const MIN_PER_S: f64 = 10.0;
 /// On fast devices a limit in milliseconds says nothing: then the share of a request's time that is not the device's.
 const MIN_KAVG_SHARE: f64 = 0.5;
-/// Below this mean time, ns, a request costs its wake-ups, which no queue causes.
-const MIN_KAVG_NS: f64 = 200_000.0;
+/// Below this mean time, ns, a request costs its wake-ups, and waits for the VM's own threads; esxtop's guides name 2 ms.
+const MIN_KAVG_NS: f64 = 1e6;
 /// Fewer slow requests, mean of those that are under way, are no load.
 const MIN_WAITING: f64 = 0.5;
 /// Dropped packets a second from which on they are worth a line.
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn queueing_in_the_host_is_found_by_its_share() {
         assert_eq!(
-            says("vm-queued-requests", &disk(500.0, 2e6, 0.5e6, Some(1.5e6))),
-            ["Requests on vd0 take 2.00 ms (QAVG), of which 1.500 ms (75 %) in QEMU and the host's kernel (KAVG)."]
+            says("vm-queued-requests", &disk(500.0, 4e6, 1e6, Some(3e6))),
+            ["Requests on vd0 take 4.00 ms (QAVG), of which 3.00 ms (75 %) in QEMU and the host's kernel (KAVG)."]
         );
         let none =
-            [disk(500.0, 2e6, 1.5e6, Some(0.5e6)), disk(500.0, 2e6, 0.5e6, None), disk(500.0, 1e5, 1e4, Some(9e4))];
+            [disk(500.0, 9e6, 6e6, Some(3e6)), disk(500.0, 4e6, 1e6, None), disk(500.0, 1.2e6, 0.3e6, Some(0.9e6))];
         assert!(none.iter().all(|vm| says("vm-queued-requests", vm).is_empty()));
     }
 
