@@ -241,7 +241,7 @@ const WITH_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
     [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
     done\n\
     qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
-    for i in $(seq 3000); do dd if=/dev/vda of=/dev/null bs=4k count=5 iflag=direct 2>/dev/null; done\n";
+    for i in $(seq 3000); do dd if=/dev/vda of=/dev/null bs=4k count=5 iflag=direct 2>/dev/null; sleep 0.3; done\n";
 
 #[test]
 fn a_guests_agent_gives_its_own_latency_and_steal() {
@@ -271,7 +271,7 @@ fn a_guests_agent_gives_its_own_latency_and_steal() {
     let mut running = start.arg("--").arg("sh").arg("-c").arg(WITH_AGENT).start(300);
     let said = running.until("the agent answers, and the disk is read", |place| {
         let qemu = place.processes().into_iter().find(|process| process.is_qemu())?;
-        let top = place.vmtax(&format!("top {} --json --level 1 --samples 1 --interval 2", qemu.pid)).outcome();
+        let top = place.vmtax(&format!("top {} --json --level 1 --samples 1 --interval 3", qemu.pid)).outcome();
         let vm = json(top.stdout.lines().next()?)["vms"][0].clone();
         (vm["guest"]["disks"][0]["per_s"].as_f64()? > 1.0).then_some(vm)
     });

@@ -3,7 +3,8 @@
 use super::daemon::Daemon;
 use super::level::Level;
 use crate::vm::Vm;
-use crate::vmm::qemu::counters::{Answers, Questions, counters, queues};
+use crate::vmm::qemu::answers::Answers;
+use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
 use crate::vmm::qemu::threads::role;

@@ -1,5 +1,6 @@
 //! Counters that QEMU's monitor has of its VM: requests of disks, VM exits, the balloon, and whether the guest runs.
 
+use super::answers::Answers;
 use super::disks::name_of;
 use super::monitor::Monitor;
 use crate::MachineError;
@@ -22,15 +23,6 @@ pub(crate) struct Questions {
     pub balloon: bool,
     /// Virtio disks by the path of their object, with the number of their queues: asked for the requests in flight.
     pub queues: Vec<(String, u64)>,
-}
-
-/// What a monitor answered.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Answers {
-    pub state: Option<RunState>,
-    pub disks: Vec<DiskCounters>,
-    pub kvm: Option<KvmCounters>,
-    pub balloon: Option<u64>,
 }
 
 /// Asks for the counters in one conversation. What this QEMU does not have is absent.

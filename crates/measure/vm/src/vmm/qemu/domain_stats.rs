@@ -1,6 +1,6 @@
 //! What libvirt itself says of its domains: `virsh domstats`, for which libvirt asks QEMU as it always does, and taints nothing.
 
-use super::counters::Answers;
+use super::answers::Answers;
 use std::collections::BTreeMap;
 use vmtax_model::{DiskCounters, RequestCounters, RunState};
 

@@ -13,7 +13,7 @@ use vmtax_model::{GuestCounters, GuestDiskCounters};
 /// The name of the agent's port.
 pub(crate) const PORT: &str = "org.qemu.guest_agent.0";
 /// How long the agent may take over an answer: a guest without one never answers.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// More disks are not read.
 const MAX_DISKS: usize = 256;
 

@@ -1,6 +1,7 @@
 //! QEMU: how it is started ([`start`], its command line) and recognized among other programs, its QMP monitor, the roles of
 //! its threads, its disks, its probe points for block requests.
 
+pub(crate) mod answers;
 pub(crate) mod arguments;
 pub(crate) mod attach;
 pub(crate) mod binary;
