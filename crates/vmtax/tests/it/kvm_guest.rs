@@ -1,7 +1,7 @@
 //! Linux guests on KVM at full speed: what is covered by synthetic events alone elsewhere. `VMTAX_TEST_KVM_GUEST` names
 //! the kernel; without it these tests are listed as skipped.
 
-use crate::common::{Place, Signal, Start, files_below, json, skipped, trials};
+use crate::common::{Place, Process, Signal, Start, files_below, json, skipped, trials};
 use crate::layers::is_corrected;
 use serde_json::Value;
 use std::fs;
@@ -270,7 +270,8 @@ fn a_guests_agent_gives_its_own_latency_and_steal() {
     let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
     let mut running = start.arg("--").arg("sh").arg("-c").arg(WITH_AGENT).start(300);
     let said = running.until("the agent answers, and the disk is read", |place| {
-        let qemu = place.processes().into_iter().find(|process| process.is_qemu())?;
+        let is_vm = |process: &Process| vmtax_vm::running().contains(&(process.pid as i32));
+        let qemu = place.processes().into_iter().find(is_vm)?;
         let top = place.vmtax(&format!("top {} --json --level 1 --samples 1 --interval 3", qemu.pid)).outcome();
         let vm = json(top.stdout.lines().next()?)["vms"][0].clone();
         (vm["guest"]["disks"][0]["per_s"].as_f64()? > 1.0).then_some(vm)
