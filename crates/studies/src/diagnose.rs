@@ -53,7 +53,8 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
     let mut layers = None;
     if has(files::VM_TRACE) {
         match vmtax_layers::vm(&folder, &recording.host) {
-            Ok(found) => layers = Some(found).filter(|found| !found.requests.is_empty()),
+            Ok(found) if found.requests.is_empty() => samples.missing.extend(found.missing),
+            Ok(found) => layers = Some(found),
             Err(why) => samples.missing.push(vmtax_model::Missing::for_error("requests by layer", &why)),
         }
     }

@@ -57,20 +57,40 @@ impl Remedy {
 impl Remedy<&str> {
     /// A remedy of its own, with `NAME` in each text replaced by the text beside it. `VM` in the action is a word, not a name.
     pub fn filled(&self, values: &[(&str, String)]) -> Remedy {
-        let replaced = |text: String, (name, value): &(&str, String)| text.replace(name, value);
-        let fill = |text: &str| values.iter().fold(text.to_owned(), replaced);
-        let in_action = values.iter().filter(|(name, _)| *name != "VM");
+        let fill = |text: &str| filled(text, &|_| true, values);
         Remedy {
             place: self.place,
             setting: fill(self.setting),
             value: fill(self.value),
-            action: in_action.fold(self.action.to_owned(), replaced),
+            action: filled(self.action, &|name| name != "VM", values),
             line: fill(self.line),
             cost: self.cost,
             read_back: fill(self.read_back),
             undo: fill(self.undo),
         }
     }
+}
+
+/// A text with each name that is a word of it replaced, in one pass: a name within a value stays.
+fn filled(text: &str, is_name: &dyn Fn(&str) -> bool, values: &[(&str, String)]) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (mut whole, mut rest, mut begins) = (String::with_capacity(text.len()), text, true);
+    while let Some(first) = rest.chars().next() {
+        let named = values.iter().find(|(name, _)| {
+            is_name(name) && rest.strip_prefix(name).is_some_and(|behind| !behind.starts_with(is_word))
+        });
+        match named.filter(|_| begins) {
+            Some((name, value)) => {
+                whole.push_str(value);
+                (rest, begins) = (&rest[name.len()..], false);
+            }
+            None => {
+                whole.push(first);
+                (rest, begins) = (&rest[first.len_utf8()..], !is_word(first));
+            }
+        }
+    }
+    whole
 }
 
 /// Where a setting is applied.
@@ -135,4 +155,22 @@ pub enum ChangeCost {
     /// Another measurement; nothing else changes.
     #[strum(serialize = "measurement")]
     Measurement,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_has_a_name_in_it_stays_as_it_is() {
+        let remedy = Remedy {
+            action: "Give the VM CPUs",
+            line: "echo 1 | tee /g/GROUP/x # virsh schedinfo VM DAEMON_GROUP",
+            ..Remedy::default()
+        };
+        let values = [("GROUP", "machine-VM01".to_owned()), ("VM", "PROD-VM01-GROUP".to_owned())];
+        let filled = remedy.filled(&values);
+        assert_eq!(filled.line, "echo 1 | tee /g/machine-VM01/x # virsh schedinfo PROD-VM01-GROUP DAEMON_GROUP");
+        assert_eq!(filled.action, "Give the VM CPUs");
+    }
 }

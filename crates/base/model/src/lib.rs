@@ -99,7 +99,7 @@ pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadT
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
-pub use shell::shell_line;
+pub use shell::{shell_line, shell_path};
 pub use trace::{
     CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, HostDisk, Inside, InsideFacts,
     Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files,

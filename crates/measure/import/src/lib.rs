@@ -1,8 +1,8 @@
 //! Traces that other tools recorded, as a recording: the same files that vmtax's own observers write, which the same analyses
 //! read.
 //!
-//! [`import`] opens each file by what it begins with, decides whose events it has, and writes the VM's exits and requests as
-//! far as the files hold them. What they do not hold is named.
+//! [`Import::open`] opens each file by what it begins with and decides whose events it has; [`Import::store`] writes the VM's
+//! exits and requests as far as the files hold them. What they do not hold is named.
 
 mod clocks;
 mod error;

@@ -4,7 +4,9 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
-use vmtax_model::{Breakdown, ChangeCost, Machine, Part, Remedy, Role, SettingPlace, ThreadStates, WaitFor};
+use vmtax_model::{
+    Breakdown, ChangeCost, Machine, Part, Remedy, Role, SettingPlace, ThreadStates, WaitFor, shell_path,
+};
 
 pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
     place: SettingPlace::Cgroup,
@@ -97,10 +99,10 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     },
 };
 
-/// The VM's control group, if it has one of its own.
+/// The VM's control group, if it has one of its own, as it stands in a command.
 pub(super) fn group_of(cgroup: Option<&str>) -> Option<String> {
     let group = cgroup?.trim_matches('/');
-    (!group.is_empty()).then(|| group.to_owned())
+    shell_path(group).filter(|group| !group.is_empty())
 }
 
 /// "vCPU 0 was", "The 2 vCPU threads were", and their mean; `None` where that is too little for advice.

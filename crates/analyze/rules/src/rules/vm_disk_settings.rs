@@ -74,7 +74,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
             setting: "/sys/block/vda/cache_type",
             value: "write back",
             action: "Let the guest decide when to flush",
-            line: "echo \"write back\" | sudo tee /sys/block/vda/cache_type # in the guest, its name of DISK_NAME",
+            line: "echo \"write back\" | sudo tee /sys/block/vda/cache_type # in the guest; vda: its name for DISK_NAME",
             cost: Some(ChangeCost::Live),
             read_back: "QMP query-block: writeback",
             undo: "echo \"write through\" | sudo tee /sys/block/vda/cache_type",
@@ -257,7 +257,7 @@ fn read_factor(vm: &VmRates) -> Option<f64> {
 }
 
 fn cache_values(vm: &VmRates, disk: &DiskSettings, image: &Qcow2Settings) -> Vec<(&'static str, String)> {
-    let full = image.full_cache().next_multiple_of(image.cluster_size.max(1));
+    let full = image.full_cache().checked_next_multiple_of(image.cluster_size.max(1)).unwrap_or(u64::MAX);
     // Devices that the user did not name have brackets in their path.
     let reopen = |size: u64| {
         let line = format!("qemu-io -d {} \"reopen -o l2-cache-size={size}\"", disk.device);

@@ -4,7 +4,7 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
-use vmtax_model::{ChangeCost, DaemonRates, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, DaemonRates, Remedy, SettingPlace, shell_path};
 
 const SOURCE: &str = "Linux kernel documentation, Control Group v2: CPU";
 
@@ -63,7 +63,7 @@ fn each(
 ) -> Vec<Finding> {
     let finding = |daemon: &DaemonRates| {
         let gain = part(daemon)?;
-        let group = daemon.cgroup.as_deref().unwrap_or("/sys/fs/cgroup/GROUP");
+        let group = daemon.cgroup.as_deref().and_then(shell_path).unwrap_or_else(|| "/sys/fs/cgroup/GROUP".to_owned());
         Some(Finding {
             text: format!(
                 "virtiofsd (PID {}), which serves the guest's tree {}, {}.",
@@ -72,7 +72,7 @@ fn each(
                 text(gain)
             ),
             gain,
-            values: vec![("DAEMON_PID", daemon.pid.to_string()), ("DAEMON_GROUP", group.to_owned())],
+            values: vec![("DAEMON_PID", daemon.pid.to_string()), ("DAEMON_GROUP", group)],
             ..Finding::default()
         })
     };

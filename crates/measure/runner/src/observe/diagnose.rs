@@ -25,7 +25,15 @@ pub fn diagnose(
     open: &dyn Fn() -> Result<TrialFiles, RecordingError>,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let mut samples = counters(spec, stop)?;
+    let mut samples = match counters(spec, Level::Histograms, stop) {
+        // Without a folder in which to write down what is set, nothing is set.
+        Err(RunError::Machine(error)) => {
+            let mut samples = counters(spec, Level::Counters, stop)?;
+            samples.missing.push(Missing::for_error("the 99th percentile of requests", &error));
+            samples
+        }
+        samples => samples?,
+    };
     let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_)));
     let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop.load(Ordering::Relaxed) {
@@ -43,9 +51,8 @@ pub fn diagnose(
 }
 
 /// The counters at both ends of the first part of the time.
-fn counters(spec: &ObservedVm, stop: &AtomicBool) -> Result<VmSamples, RunError> {
-    let mut fleet =
-        Fleet::find(&[spec.pid.to_string()], Level::Histograms).map_err(|_| RunError::NoVm { pid: spec.pid })?;
+fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamples, RunError> {
+    let mut fleet = Fleet::find(&[spec.pid.to_string()], level).map_err(|_| RunError::NoVm { pid: spec.pid })?;
     let mut sample = || -> Result<_, RunError> {
         let (samples, _) = fleet.sample()?;
         Ok(samples.into_iter().next().map(|sample| (sample.facts.clone(), sample.counters)))

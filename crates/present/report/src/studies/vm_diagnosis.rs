@@ -51,7 +51,10 @@ fn answer(found: &VmDiagnosis) -> String {
     });
     let figures = vcpus.into_iter().chain(requests).collect::<Vec<_>>().join("; ");
     let figures = if figures.is_empty() { String::new() } else { format!(" In {:.1} s {figures}.", rates.seconds) };
-    format!("{name} is healthy: no known problem takes 5 % of its time.{figures}")
+    if rates.run.is_none() && rates.io.is_none() {
+        return format!("No known problem of {name} was found, but neither its vCPUs nor its disks could be observed.");
+    }
+    format!("{name} is healthy: no rule found a known problem.{figures}")
 }
 
 /// What measures the first cause more closely, and what shows after a change that it is gone.

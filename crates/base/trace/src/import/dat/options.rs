@@ -144,7 +144,8 @@ impl TimeShift {
         let offset = match offsets.get(after).filter(|_| self.measured && after > 0) {
             Some(next) if next.time > at.time => {
                 let (took, since) = (i128::from(next.time - at.time), i128::from(ticks) - i128::from(at.time));
-                i128::from(at.offset) + since * (i128::from(next.offset) - i128::from(at.offset)) / took
+                let grows = since.checked_mul(i128::from(next.offset) - i128::from(at.offset)).unwrap_or(0);
+                i128::from(at.offset) + grows / took
             }
             _ => i128::from(at.offset),
         };

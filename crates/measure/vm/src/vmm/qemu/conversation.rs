@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// No answer to our commands comes near this, bytes.
 const MAX_LINE: usize = 1 << 20;
 
+/// Lines of others' conversations that are skipped.
+const MAX_OLD_LINES: usize = 1000;
+
 /// A connection that is past its greeting.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -16,6 +19,8 @@ pub(crate) struct Conversation {
     unread: Vec<u8>,
     /// The last command's.
     number: u64,
+    /// Nothing more will be read.
+    is_at_end: bool,
 }
 
 impl Conversation {
@@ -23,7 +28,7 @@ impl Conversation {
     pub fn begin(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Conversation, MachineError> {
         // A command is small: it waits only where none is read any more.
         stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0, is_at_end: false };
         let greeted = conversation.line(Instant::now() + greeting)?;
         if greeted.get("QMP").is_none() {
             return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
@@ -32,26 +37,26 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// With a guest's agent, which greets nobody: what is left of others' conversations is skipped.
+    /// With a guest's agent, which sends no greeting: what is left of others' conversations is skipped.
     pub fn with_agent(stream: UnixStream, timeout: Duration) -> Result<Conversation, MachineError> {
         let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
         stream.set_write_timeout(Some(timeout)).map_err(error)?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: u64::from(std::process::id()) };
+        let mut conversation =
+            Conversation { stream, unread: Vec::new(), number: u64::from(std::process::id()), is_at_end: false };
         let (id, deadline) = (conversation.number, Instant::now() + timeout);
         // The byte resets the agent's parser, whatever a client before sent in half.
         let request = format!("{}\n", json!({ "execute": "guest-sync", "arguments": { "id": id } }));
         conversation.stream.write_all(b"\xff").map_err(error)?;
         conversation.stream.write_all(request.as_bytes()).map_err(error)?;
-        loop {
+        // Each line costs the guest's agent a write; what is no JSON ends a line, too.
+        for _ in 0..MAX_OLD_LINES {
             match conversation.line(deadline) {
                 Ok(answer) if answer["return"] == id => return Ok(conversation),
-                Err(error) if Instant::now() >= deadline => return Err(error),
+                Err(error) if conversation.is_at_end || Instant::now() >= deadline => return Err(error),
                 _ => {}
             }
-            if Instant::now() >= deadline {
-                return Err(MachineError::Monitor("no agent answers in the guest".to_owned()));
-            }
         }
+        Err(MachineError::Monitor("no agent answers in the guest".to_owned()))
     }
 
     /// Executes a command and returns its result; events are skipped.
@@ -91,11 +96,15 @@ impl Conversation {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.unread.len() > MAX_LINE {
+                self.is_at_end = true;
                 return Err(MachineError::Monitor("no response within the timeout".to_owned()));
             }
             let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
             match read {
-                Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
+                Ok(0) => {
+                    self.is_at_end = true;
+                    return Err(MachineError::Monitor("connection closed".to_owned()));
+                }
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(MachineError::Monitor(e.to_string())),

@@ -17,6 +17,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// More disks are not read.
 const MAX_DISKS: usize = 256;
 
+/// Devices on others, whose requests would count twice, and those that are no disks.
+const STACKED: [&str; 7] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"];
+
 /// How the agent of a VM is reached.
 #[derive(Debug)]
 pub(crate) enum GuestAgent {
@@ -80,8 +83,13 @@ fn read(cpus: &Value, disks: &Value) -> GuestCounters {
     let disks: Vec<&Value> = disks.as_array().into_iter().flatten().take(MAX_DISKS).collect();
     let names: Vec<&str> = disks.iter().filter_map(|disk| disk["name"].as_str()).collect();
     let is_disk = |name: &str| {
-        let is_part = |of: &&&str| name.strip_prefix(**of).is_some_and(|rest| !rest.is_empty());
-        !name.starts_with("loop") && !name.starts_with("ram") && names.iter().find(is_part).is_none()
+        // vda1 of vda, nvme0n1p1 of nvme0n1: not sdaa of sda, nor nvme0n10 of nvme0n1.
+        let is_part = |of: &&str| {
+            let rest = name.strip_prefix(*of).unwrap_or_default();
+            let number = if of.ends_with(|c: char| c.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
+            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        !STACKED.iter().any(|kind| name.starts_with(kind)) && !names.iter().any(is_part)
     };
     let kinds = ["read", "write", "discard", "flush"];
     counters.disks = (disks.iter())
@@ -115,8 +123,15 @@ mod tests {
             json!({ "name": name, "major": 8, "minor": 0, "stats": { "read-ios": ios, "read-ticks": 9, "flush-ios": 1,
                 "flush-ticks": 2, "total-ticks": 99 }})
         };
-        let found = read(&json!([cpu(5), cpu(15)]), &json!([disk("vda", 7), disk("vda1", 6), disk("loop0", 3)]));
+        let found = read(
+            &json!([cpu(5), cpu(15)]),
+            &json!([disk("vda", 7), disk("vda1", 6), disk("loop0", 3), disk("dm-0", 6)]),
+        );
         assert_eq!((found.cpu_ms, found.steal_ms), (210, 20));
+        let names = ["sda", "sdaa", "sda1", "nvme0n1", "nvme0n10", "nvme0n1p2"].map(|name| disk(name, 1));
+        let disks = read(&json!([]), &json!(names)).disks;
+        let disks: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        assert_eq!(disks, ["sda", "sdaa", "nvme0n1", "nvme0n10"]);
         assert_eq!(found.disks, [GuestDiskCounters { name: "vda".to_owned(), requests: 8, total_ms: 11 }]);
     }
 

@@ -122,7 +122,7 @@ fn options_of_image(node: &str, file: &str, arguments: &Arguments) -> Option<Pro
 
 /// The size of the L2 cache that these options give an image, bytes, as `read_cache_sizes` of QEMU's qcow2 driver has it.
 fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
-    let most = image.full_cache().next_multiple_of(image.cluster_size);
+    let most = image.full_cache().checked_next_multiple_of(image.cluster_size).unwrap_or(u64::MAX);
     let given = |key: &str| options.get(key).and_then(bytes);
     let size = match (given("l2-cache-size"), given("cache-size"), given("refcount-cache-size")) {
         (Some(l2), _, _) => l2,
