@@ -34,7 +34,10 @@ fn rates(place: &Place, pid: u32) -> Value {
 /// The rates in which this rule comes first. A busy host has moments in which the vCPUs wait longer.
 fn first(place: &Place, pid: u32, rule: &str) -> Value {
     until(&format!("{rule} comes first"), || {
-        let rates = rates(place, pid);
+        let mut rates = rates(place, pid);
+        // Other load on this host is none that was planted.
+        let findings = rates["findings"].as_array_mut()?;
+        findings.retain(|finding| finding["rule"] != "vm-run-queue-wait");
         (rates["findings"][0]["rule"] == rule).then_some(rates)
     })
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Any start here is over then, also on a busy host.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Waits until it is so.
 pub fn until<T>(what: &str, holds: impl Fn() -> Option<T>) -> T {
