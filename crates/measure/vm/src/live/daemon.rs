@@ -1,8 +1,9 @@
 //! A program that serves a vhost-user device of a VM.
 
+use super::threads::counted;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vmtax_model::{DaemonCounters, Role, ShareServer, ThreadCounters, VmSettings};
+use vmtax_model::{DaemonCounters, Role, ShareServer, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, cgroup_counters, is_stopped, socket_server, started, thread_times,
 };
@@ -38,18 +39,15 @@ impl Daemon {
             return None;
         }
         let names: BTreeMap<i32, String> = thread_names(self.pid).into_iter().collect();
-        let thread = |thread: ThreadTimes| ThreadCounters {
-            tid: thread.tid,
-            role: Role::Other(names.get(&thread.tid).cloned().unwrap_or_default()),
-            cpu_ns: thread.cpu_ns,
-            wait_ns: thread.wait_ns,
-            turns: thread.turns,
+        let named = |thread: ThreadTimes| {
+            let name = names.get(&thread.tid).cloned().unwrap_or_default();
+            counted(thread, Role::Other(name))
         };
         Some(DaemonCounters {
             pid: self.pid,
             tag: self.tag.clone(),
             is_stopped: is_stopped(self.pid),
-            threads: thread_times(self.pid).into_iter().map(thread).collect(),
+            threads: thread_times(self.pid).into_iter().map(named).collect(),
             throttled_us: cgroup_counters(&self.cgroups).throttled_us,
             // A group comes behind those above it.
             cgroup: self.cgroups.cpu.last().map(|folder| folder.to_string_lossy().into_owned()),

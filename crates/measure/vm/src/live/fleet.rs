@@ -74,10 +74,7 @@ impl Fleet {
         thread::scope(|scope| {
             let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample(None)));
             let threads = asked.collect::<io::Result<Vec<_>>>()?;
-            let others = others.into_iter().filter_map(|sampler| {
-                let stats = stats_of(&stats, sampler).cloned();
-                sampler.sample(stats.as_ref())
-            });
+            let others = others.into_iter().filter_map(|sampler| sampler.sample(stats_of(&stats, sampler)));
             let others = others.collect::<Vec<_>>();
             let asked = threads.into_iter().filter_map(|thread| thread.join().ok().flatten());
             counters.extend(asked.chain(others).map(|counters| (counters.pid, counters)));

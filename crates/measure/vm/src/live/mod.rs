@@ -5,7 +5,9 @@ mod fleet;
 mod histograms;
 mod level;
 mod libvirt_daemons;
+mod pause;
 mod sampler;
+mod threads;
 
 pub use fleet::{Fleet, Sample};
 pub use histograms::remove_stale_histograms;

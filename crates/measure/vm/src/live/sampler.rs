@@ -2,25 +2,27 @@
 
 use super::daemon::Daemon;
 use super::level::Level;
+use super::pause::Pause;
+use super::threads::counted;
 use crate::vm::Vm;
 use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
+use crate::vmm::qemu::libvirt::DaemonId;
 use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{DiskCounters, GuestCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
-    Cgroups, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times, transparent_huge,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times,
+    transparent_huge,
 };
 use vmtax_observe::{processes, thread_names};
 
 /// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// A monitor that does not answer is left alone for so long.
-pub(super) const MONITOR_PAUSE: Duration = Duration::from_secs(30);
 
 /// A VM that is sampled.
 #[derive(Debug)]
@@ -37,11 +39,9 @@ pub(super) struct Sampler {
     settings: VmSettings,
     questions: Questions,
     refreshed: Instant,
-    /// Until when its monitor is left alone.
-    monitor_paused: Option<Instant>,
+    monitor_pause: Pause,
     agent: Option<GuestAgent>,
-    /// Until when the guest's agent is left alone.
-    agent_paused: Option<Instant>,
+    agent_pause: Pause,
     transparent_huge: Option<u64>,
 }
 
@@ -62,9 +62,9 @@ impl Sampler {
             settings: VmSettings::default(),
             questions: Questions::default(),
             refreshed: Instant::now(),
-            monitor_paused: None,
+            monitor_pause: Pause::default(),
             agent: None,
-            agent_paused: None,
+            agent_pause: Pause::default(),
             transparent_huge: None,
         };
         sampler.read_seldom();
@@ -78,7 +78,7 @@ impl Sampler {
     }
 
     /// The libvirt daemon that has its monitor, where the monitor is not asked.
-    pub fn daemon(&self) -> Option<&Path> {
+    pub fn daemon(&self) -> Option<DaemonId> {
         self.vm.monitor().filter(|_| !self.asks_monitor())?.daemon()
     }
 
@@ -95,10 +95,10 @@ impl Sampler {
         let pid = self.facts.pid;
         let at_ns = monotonic_ns();
         let threads = self.threads();
-        let (mut answers, monitor_ns) = self.ask();
-        if let Some(stats) = stats {
-            answers = stats.answers.clone();
-        }
+        let (answers, monitor_ns) = match stats {
+            Some(stats) => (stats.answers.clone(), None),
+            None => self.ask(),
+        };
         let mut memory = memory(pid)?;
         memory.transparent_huge = self.transparent_huge;
         let taps: Vec<String> = self.facts.nics.iter().map(|nic| nic.tap.clone()).collect();
@@ -130,30 +130,24 @@ impl Sampler {
         let new: BTreeMap<i32, String> =
             if has_new { thread_names(self.facts.pid).into_iter().collect() } else { BTreeMap::new() };
         let of_kernel = self.vhost.iter().flat_map(|pid| thread_times(*pid));
-        let counted = |thread: vmtax_observe::counters::ThreadTimes| {
+        let with_role = |thread: ThreadTimes| {
             let named = || new.get(&thread.tid).map_or_else(|| Role::Other("vhost".to_owned()), |name| role(name));
-            ThreadCounters {
-                tid: thread.tid,
-                role: known.get(&thread.tid).map_or_else(named, |role| (*role).clone()),
-                cpu_ns: thread.cpu_ns,
-                wait_ns: thread.wait_ns,
-                turns: thread.turns,
-            }
+            counted(thread, known.get(&thread.tid).map_or_else(named, |role| (*role).clone()))
         };
-        times.into_iter().chain(of_kernel).map(counted).collect()
+        times.into_iter().chain(of_kernel).map(with_role).collect()
     }
 
     /// What the monitor answers, and how long it took, ns.
     fn ask(&mut self) -> (Answers, Option<u64>) {
-        let is_paused = self.monitor_paused.is_some_and(|until| Instant::now() < until);
-        let Some(monitor) = self.vm.monitor().filter(|_| self.asks_monitor() && !is_paused) else {
+        let may_ask = self.asks_monitor() && !self.monitor_pause.is_on();
+        let Some(monitor) = self.vm.monitor().filter(|_| may_ask) else {
             return (Answers::default(), None);
         };
         let began = Instant::now();
         match counters(monitor, &self.questions) {
             Ok(answers) => (answers, Some(began.elapsed().as_nanos() as u64)),
             Err(_) => {
-                self.monitor_paused = Some(Instant::now() + MONITOR_PAUSE);
+                self.monitor_pause = Pause::begin();
                 (Answers::default(), None)
             }
         }
@@ -161,13 +155,8 @@ impl Sampler {
 
     /// What the guest's agent says, where there is one that answers.
     fn ask_agent(&mut self) -> Option<GuestCounters> {
-        let is_paused = self.agent_paused.is_some_and(|until| Instant::now() < until);
-        let agent = self.agent.as_ref().filter(|_| !is_paused)?;
-        let answer = agent.counters();
-        if answer.is_err() {
-            self.agent_paused = Some(Instant::now() + MONITOR_PAUSE);
-        }
-        answer.ok()
+        let agent = self.agent.as_ref().filter(|_| !self.agent_pause.is_on())?;
+        agent.counters().inspect_err(|_| self.agent_pause = Pause::begin()).ok()
     }
 
     /// The monitor's or libvirt's disks, else those that are known from outside, each with the block device beneath.

@@ -46,7 +46,7 @@ impl Arguments {
     /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; QEMU's default without it.
     pub fn memory_bytes(&self) -> u64 {
         let given = self.properties("m").last();
-        given.and_then(|memory| size(memory.first("size")?)).unwrap_or(DEFAULT_MEMORY)
+        given.and_then(|memory| size(memory.first("size")?, 1 << 20)).unwrap_or(DEFAULT_MEMORY)
     }
 
     /// Whether KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
@@ -71,6 +71,12 @@ impl Arguments {
             _ => None,
         };
         self.options().filter_map(image).collect()
+    }
+
+    /// The path of a character device's socket or file.
+    pub fn chardev_path(&self, id: &str) -> Option<PathBuf> {
+        let mut all = self.properties("chardev").filter(|chardev| chardev.get("id") == Some(id));
+        all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
     /// Whether a device of the guest has a property of this value.
@@ -156,12 +162,12 @@ fn separated(argument: &str) -> Vec<String> {
     parts
 }
 
-/// A size in bytes as `-m` has it: MiB, or with a suffix.
-fn size(text: &str) -> Option<u64> {
-    let unit = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1 << (10 * place));
+/// A size in bytes: a bare number of `unit` bytes, or with a suffix.
+pub(super) fn size(text: &str, unit: u64) -> Option<u64> {
+    let named = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1 << (10 * place));
     match text.char_indices().next_back()? {
-        (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(1 << 20),
-        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(unit(suffix)?),
+        (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(unit),
+        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(named(suffix)?),
     }
 }
 

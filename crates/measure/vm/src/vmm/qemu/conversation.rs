@@ -19,8 +19,6 @@ pub(crate) struct Conversation {
     unread: Vec<u8>,
     /// The last command's.
     number: u64,
-    /// Nothing more will be read.
-    is_at_end: bool,
 }
 
 impl Conversation {
@@ -28,8 +26,8 @@ impl Conversation {
     pub fn begin(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Conversation, MachineError> {
         // A command is small: it waits only where none is read any more.
         stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0, is_at_end: false };
-        let greeted = conversation.line(Instant::now() + greeting)?;
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
+        let greeted = conversation.answer(Instant::now() + greeting)?;
         if greeted.get("QMP").is_none() {
             return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
         }
@@ -41,8 +39,7 @@ impl Conversation {
     pub fn with_agent(stream: UnixStream, timeout: Duration) -> Result<Conversation, MachineError> {
         let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
         stream.set_write_timeout(Some(timeout)).map_err(error)?;
-        let mut conversation =
-            Conversation { stream, unread: Vec::new(), number: u64::from(std::process::id()), is_at_end: false };
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: u64::from(std::process::id()) };
         let (id, deadline) = (conversation.number, Instant::now() + timeout);
         // The byte resets the agent's parser, whatever a client before sent in half.
         let request = format!("{}\n", json!({ "execute": "guest-sync", "arguments": { "id": id } }));
@@ -50,10 +47,9 @@ impl Conversation {
         conversation.stream.write_all(request.as_bytes()).map_err(error)?;
         // Each line costs the guest's agent a write; what is no JSON ends a line, too.
         for _ in 0..MAX_OLD_LINES {
-            match conversation.line(deadline) {
-                Ok(answer) if answer["return"] == id => return Ok(conversation),
-                Err(error) if conversation.is_at_end || Instant::now() >= deadline => return Err(error),
-                _ => {}
+            let line = conversation.line(deadline)?;
+            if serde_json::from_slice::<Value>(&line).is_ok_and(|answer| answer["return"] == id) {
+                return Ok(conversation);
             }
         }
         Err(MachineError::Monitor("no agent answers in the guest".to_owned()))
@@ -76,7 +72,7 @@ impl Conversation {
         let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
         self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
         loop {
-            let answer = self.line(deadline)?;
+            let answer = self.answer(deadline)?;
             // A late response to a command that timed out.
             if answer.get("id").is_some_and(|id| *id != self.number) {
                 continue;
@@ -87,24 +83,24 @@ impl Conversation {
         }
     }
 
-    fn line(&mut self, deadline: Instant) -> Result<Value, MachineError> {
+    fn answer(&mut self, deadline: Instant) -> Result<Value, MachineError> {
+        let line = self.line(deadline)?;
+        serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()))
+    }
+
+    fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, MachineError> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()));
+                return Ok(self.unread.drain(..=end).collect());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.unread.len() > MAX_LINE {
-                self.is_at_end = true;
                 return Err(MachineError::Monitor("no response within the timeout".to_owned()));
             }
             let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
             match read {
-                Ok(0) => {
-                    self.is_at_end = true;
-                    return Err(MachineError::Monitor("connection closed".to_owned()));
-                }
+                Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(MachineError::Monitor(e.to_string())),

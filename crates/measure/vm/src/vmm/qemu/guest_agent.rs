@@ -65,8 +65,7 @@ impl GuestAgent {
 /// The socket of the agent's port in a command line.
 fn socket(arguments: &Arguments) -> Option<PathBuf> {
     let port = arguments.properties("device").find(|device| device.get("name") == Some(PORT))?;
-    let chardev = arguments.properties("chardev").find(|chardev| chardev.get("id") == port.get("chardev"))?;
-    Some(PathBuf::from(chardev.get("path")?))
+    arguments.chardev_path(port.get("chardev")?)
 }
 
 /// What the agent's two answers say. Partitions and loop devices are left out.

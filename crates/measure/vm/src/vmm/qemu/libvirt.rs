@@ -25,6 +25,13 @@ const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
 /// The descriptor at which virsh finds the socket.
 const SOCKET: i32 = 3;
 
+/// A daemon, by its socket, whose path is another one for each process that sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DaemonId {
+    device: u64,
+    inode: u64,
+}
+
 /// A domain of a libvirt daemon that runs here or in the VM's container.
 #[derive(Debug)]
 pub(crate) struct Domain {
@@ -33,6 +40,7 @@ pub(crate) struct Domain {
     /// `qemu+unix:///system`, `qemu+unix:///session`.
     driver: &'static str,
     socket: PathBuf,
+    daemon: DaemonId,
     /// User and group of whoever runs the daemon.
     owner: (u32, u32),
 }
@@ -62,10 +70,11 @@ impl Domain {
         // As the VM sees the folder, so that the daemon of a container is found; else as this program does.
         let folders = [path_of(pid, Path::new(&folder)), PathBuf::from(&folder)];
         let mut sockets = folders.iter().flat_map(|folder| SOCKETS.map(|name| folder.join(name)));
-        let socket = sockets
-            .find(|path| path.metadata().is_ok_and(|data| data.uid() == owner.0))
+        let (socket, data) = sockets
+            .find_map(|path| path.metadata().ok().filter(|data| data.uid() == owner.0).map(|data| (path, data)))
             .ok_or_else(|| error(format!("libvirt uses it, and its socket is not in {folder}")))?;
-        Ok(Domain { uuid: managed.id.clone(), virsh, driver, socket, owner })
+        let daemon = DaemonId { device: data.dev(), inode: data.ino() };
+        Ok(Domain { uuid: managed.id.clone(), virsh, driver, socket, daemon, owner })
     }
 
     /// Whether the process is that of the domain, by the daemon's file of its PID. Asks nothing of QEMU, so taints nothing.
@@ -85,9 +94,9 @@ impl Domain {
         Err(MachineError::Monitor(format!("libvirt's domain {} is another process", text.trim())))
     }
 
-    /// The socket of its daemon.
-    pub fn daemon(&self) -> &Path {
-        &self.socket
+    /// Its daemon.
+    pub fn daemon(&self) -> DaemonId {
+        self.daemon
     }
 
     /// What the daemon says of all its running domains, by their names. Taints nothing; a domain whose QEMU does not answer has
@@ -107,9 +116,7 @@ impl Domain {
     pub fn execute(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
         let request = json!({ "execute": command, "arguments": arguments }).to_string();
         let text = self.virsh(&["qemu-monitor-command", &self.uuid, "--cmd", &request], timeout)?;
-        let answer = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
-        let none = || Err(MachineError::Monitor(format!("{command}: virsh printed no answer of QEMU")));
-        answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
+        printed(command, &text, "QEMU")
     }
 
     /// Executes a command of the guest's agent and returns its result.
@@ -120,10 +127,7 @@ impl Domain {
         let request = json!({ "execute": command }).to_string();
         let seconds = timeout.as_secs().max(1).to_string();
         let words = ["qemu-agent-command", &self.uuid, "--timeout", &seconds, "--cmd", &request];
-        let text = self.virsh(&words, timeout + timeout)?;
-        let answer = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
-        let none = || Err(MachineError::Monitor(format!("{command}: virsh printed no answer of the guest's agent")));
-        answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
+        printed(command, &self.virsh(&words, timeout + timeout)?, "the guest's agent")
     }
 
     /// What virsh prints, run as the daemon's user: it reads what the daemon sends.
@@ -148,4 +152,11 @@ impl Domain {
             None => Err(error(format!("no answer within {} s", timeout.as_secs()))),
         }
     }
+}
+
+/// What QEMU or the guest's agent returned, among the lines that virsh printed.
+fn printed(command: &str, text: &str, of: &str) -> Result<Value, MachineError> {
+    let answer = text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
+    let none = || Err(MachineError::Monitor(format!("{command}: virsh printed no answer of {of}")));
+    answer.and_then(|answer| returned(command, answer)).unwrap_or_else(none)
 }

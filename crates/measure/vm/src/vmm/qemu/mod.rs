@@ -15,7 +15,7 @@ mod dummy_devices;
 pub(crate) mod guest_agent;
 pub(crate) mod histograms;
 mod introspect;
-mod libvirt;
+pub(crate) mod libvirt;
 pub(crate) mod logs;
 pub(crate) mod manager;
 pub(crate) mod monitor;

@@ -2,13 +2,12 @@
 
 use super::conversation::Conversation;
 use super::domain_stats::DomainStats;
-use super::libvirt::Domain;
+use super::libvirt::{DaemonId, Domain};
 use super::shared_socket::SharedSocket;
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,8 +90,8 @@ impl Monitor {
         }
     }
 
-    /// The socket of the libvirt daemon that has it; `None` for a VM of no libvirt.
-    pub(crate) fn daemon(&self) -> Option<&Path> {
+    /// The libvirt daemon that has it; `None` for a VM of no libvirt.
+    pub(crate) fn daemon(&self) -> Option<DaemonId> {
         match &*self.way {
             Way::Libvirt(domain) => Some(domain.daemon()),
             _ => None,

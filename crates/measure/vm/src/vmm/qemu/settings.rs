@@ -1,10 +1,9 @@
 //! Settings of a running QEMU that decide how fast its VM is: from its monitor, and from its command line what no monitor tells.
 
-use super::arguments::{Arguments, Properties};
+use super::arguments::{Arguments, Properties, size};
 use super::disks::{MAX_NODES, device_path, host_file, name_of};
 use super::monitor::Monitor;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use vmtax_model::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
@@ -123,7 +122,7 @@ fn options_of_image(node: &str, file: &str, arguments: &Arguments) -> Option<Pro
 /// The size of the L2 cache that these options give an image, bytes, as `read_cache_sizes` of QEMU's qcow2 driver has it.
 fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
     let most = image.full_cache().checked_next_multiple_of(image.cluster_size).unwrap_or(u64::MAX);
-    let given = |key: &str| options.get(key).and_then(bytes);
+    let given = |key: &str| options.get(key).and_then(|text| size(text, 1));
     let size = match (given("l2-cache-size"), given("cache-size"), given("refcount-cache-size")) {
         (Some(l2), _, _) => l2,
         (None, Some(both), Some(refcounts)) => both.saturating_sub(refcounts),
@@ -133,27 +132,15 @@ fn l2_cache(options: &Properties, image: &Qcow2Settings) -> u64 {
     size.min(most)
 }
 
-/// A size in bytes, or with a suffix.
-fn bytes(text: &str) -> Option<u64> {
-    let unit = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1_u64 << (10 * place));
-    match text.char_indices().next_back()? {
-        (_, '0'..='9') => text.parse().ok(),
-        (at, suffix) => text[..at].parse::<u64>().ok()?.checked_mul(unit(suffix)?),
-    }
-}
-
 /// The devices that share trees of files.
 fn shares(arguments: &Arguments) -> Vec<ShareDevice> {
-    let path = |id: &str| {
-        let mut chardevs = arguments.properties("chardev").filter(|chardev| chardev.get("id") == Some(id));
-        chardevs.find_map(|chardev| chardev.get("path").map(PathBuf::from))
-    };
     let device = |device: Properties| {
         let driver = device.first("driver")?;
         if driver.starts_with("virtio-9p") {
             return Some(ShareDevice { tag: device.get("mount_tag")?.to_owned(), server: ShareServer::Qemu });
         }
-        let socket = path(device.get("chardev").filter(|_| driver.starts_with("vhost-user-fs"))?)?;
+        let chardev = device.get("chardev").filter(|_| driver.starts_with("vhost-user-fs"))?;
+        let socket = arguments.chardev_path(chardev)?;
         Some(ShareDevice { tag: device.get("tag")?.to_owned(), server: ShareServer::Daemon(socket) })
     };
     let virtfs = arguments.properties("virtfs").filter_map(|share| share.get("mount_tag").map(str::to_owned));
