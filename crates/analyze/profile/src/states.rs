@@ -143,25 +143,14 @@ fn whole(thread: &mut ThreadStates) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{RoleSource, SampleShare, Vmm, WaitShare};
+    use vmtax_model::{SampleShare, WaitShare};
 
     fn vm() -> VmFacts {
         VmFacts {
-            pid: 10,
-            name: None,
-            binary: None,
-            vmm: Vmm::Qemu,
-            version: None,
-            managed: None,
-            accelerator: None,
             vcpus: 1,
-            memory: 0,
-            roles_from: RoleSource::Names,
             threads: vec![QemuThread { tid: 10, role: Role::Main }, QemuThread { tid: 11, role: Role::Vcpu(0) }],
-            disks: Vec::new(),
-            nics: Vec::new(),
             cgroup: Some("machine.slice".into()),
-            abilities: Vec::new(),
+            ..VmFacts::unknown(10)
         }
     }
 

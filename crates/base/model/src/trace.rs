@@ -85,6 +85,20 @@ pub enum Role {
 }
 
 impl Role {
+    /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
+    /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
+    pub fn of_thread_name(name: &str) -> Role {
+        let number = || name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
+        match name.strip_prefix("IO ") {
+            // The monitors' own, which serves no device.
+            Some("mon_iothread") => Role::Other(name.to_owned()),
+            Some(iothread) => Role::Iothread(iothread.to_owned()),
+            None if name.starts_with("ALL CPUs") => Role::Vcpu(0),
+            None if name == "worker" => Role::Worker,
+            None => number().map_or_else(|| Role::Other(name.to_owned()), Role::Vcpu),
+        }
+    }
+
     /// For people: "main loop", "vCPU 0", "iothread io0", "worker".
     pub fn label(&self) -> String {
         match self {

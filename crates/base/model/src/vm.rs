@@ -42,6 +42,29 @@ pub struct VmFacts {
     pub abilities: Vec<Ability>,
 }
 
+impl VmFacts {
+    /// A QEMU of which nothing is known but its process.
+    pub fn unknown(pid: i32) -> VmFacts {
+        VmFacts {
+            pid,
+            name: None,
+            binary: None,
+            vmm: Vmm::Qemu,
+            version: None,
+            managed: None,
+            accelerator: None,
+            vcpus: 0,
+            memory: 0,
+            roles_from: RoleSource::Names,
+            threads: Vec::new(),
+            disks: Vec::new(),
+            nics: Vec::new(),
+            cgroup: None,
+            abilities: Vec::new(),
+        }
+    }
+}
+
 /// A VM that a program manages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Managed {

@@ -64,7 +64,7 @@ pub use import::dat::{Dat, TimeOffset, TimeShift, TracedGuest, TscScale};
 pub use import::ftrace::TraceText;
 pub use import::perf::{Perf, PerfEvent, PerfRecords};
 pub use import::qemu::QemuEvents;
-pub use import::{TracedThread, TracedThreads};
+pub use import::{MAX_THREADS, TracedThread, TracedThreads};
 pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
     Moment, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,

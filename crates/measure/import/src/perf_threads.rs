@@ -2,10 +2,7 @@
 
 use linux_perf_event_reader::{EventRecord, RecordType};
 use std::path::Path;
-use vmtax_trace::{PerfRecords, TraceError, TracedThreads};
-
-/// No more threads than these are remembered.
-const MAX_THREADS: usize = 1 << 16;
+use vmtax_trace::{MAX_THREADS, PerfRecords, TraceError, TracedThreads};
 
 pub(crate) fn read(path: &Path) -> Result<TracedThreads, TraceError> {
     let mut threads = TracedThreads::new();

@@ -16,8 +16,6 @@ pub(crate) struct Survey {
     pub has_brackets: bool,
     /// Whether it has system calls.
     pub has_calls: bool,
-    /// Whether it has the scheduler's events.
-    pub has_scheduler: bool,
     /// Block requests by device.
     pub block_devices: BTreeMap<u64, u64>,
     /// Threads whose events a file of QEMU has.
@@ -57,7 +55,6 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
         vcpus: BTreeMap::new(),
         has_brackets: false,
         has_calls: false,
-        has_scheduler: false,
         block_devices: BTreeMap::new(),
         threads: BTreeSet::new(),
         disk_interrupts: BTreeSet::new(),
@@ -93,7 +90,6 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 }
             }
             Some(KernelEvent::SysEnter { .. }) => survey.has_calls = true,
-            Some(KernelEvent::Sched(_)) => survey.has_scheduler = true,
             Some(KernelEvent::BlockIssue(request)) => {
                 let known = survey.block_devices.contains_key(&request.device);
                 if known || survey.block_devices.len() < MAX_DEVICES {

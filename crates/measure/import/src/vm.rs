@@ -5,7 +5,7 @@ use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts, Vmm};
+use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts};
 
 /// The VM, and what is known of others.
 pub(crate) struct TracedVm {
@@ -73,23 +73,7 @@ fn vms(file: &SourceFile, survey: &Survey) -> Vec<Vec<i32>> {
 
 /// A VM of which no trace of the host's kernel tells.
 pub(crate) fn unknown(file: &Path) -> VmFacts {
-    VmFacts {
-        pid: 0,
-        name: Some(format!("VM of {}", file.display())),
-        binary: None,
-        vmm: Vmm::Qemu,
-        version: None,
-        managed: None,
-        accelerator: None,
-        vcpus: 0,
-        memory: 0,
-        roles_from: RoleSource::Names,
-        threads: Vec::new(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-        cgroup: None,
-        abilities: Vec::new(),
-    }
+    VmFacts { name: Some(format!("VM of {}", file.display())), ..VmFacts::unknown(0) }
 }
 
 fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
@@ -103,14 +87,9 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
         .into_iter()
         .flatten()
         .filter(|(tid, thread)| pid.is_some() && thread.process == pid && !vcpus.contains(tid));
-    let role = |name: &str| match name {
-        name if name.starts_with("IO ") => Role::Iothread(name["IO ".len()..].to_owned()),
-        "worker" => Role::Worker,
-        name => Role::Other(name.to_owned()),
-    };
     let others = of_process.map(|(tid, thread)| QemuThread {
         tid: *tid,
-        role: if Some(*tid) == pid { Role::Main } else { role(&thread.name) },
+        role: if Some(*tid) == pid { Role::Main } else { Role::of_thread_name(&thread.name) },
     });
     let number = |(at, tid): (usize, &i32)| survey.vcpus.get(tid).and_then(|vcpu| vcpu.number).unwrap_or(at as u32);
     let vcpu = |(at, tid): (usize, &i32)| QemuThread { tid: *tid, role: Role::Vcpu(number((at, tid))) };
@@ -121,6 +100,6 @@ fn facts(file: &SourceFile, survey: &Survey, vcpus: &[i32]) -> VmFacts {
         vcpus: vcpus.len(),
         roles_from: RoleSource::KvmRun,
         threads: vcpus.iter().enumerate().map(vcpu).chain(others).collect(),
-        ..unknown(&file.path)
+        ..VmFacts::unknown(0)
     }
 }

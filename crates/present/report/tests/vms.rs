@@ -3,28 +3,21 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
-use vmtax_model::{Ability, AbilityName, Accelerator, Managed, Manager, Missing, RoleSource, VmFacts, Vmm};
+use vmtax_model::{Ability, AbilityName, Accelerator, Managed, Manager, Missing, VmFacts};
 use vmtax_report::{Style, vms};
 
 fn vm(pid: i32, name: &str, lacks: &[AbilityName]) -> VmFacts {
     let missing = || Missing { what: "it".into(), why: "not here".into(), fix: "run vmtax as root".into() };
     let ability = |what: &AbilityName| Ability { what: *what, missing: Some(missing()) };
     VmFacts {
-        pid,
         name: Some(name.to_owned()),
         binary: Some(PathBuf::from("/usr/bin/qemu-system-x86_64")),
-        vmm: Vmm::Qemu,
-        version: None,
         managed: Some(Managed { manager: Manager::LibvirtSession, id: "1".into() }),
         accelerator: Some(Accelerator::Tcg),
         vcpus: 2,
         memory: 1 << 30,
-        roles_from: RoleSource::Names,
-        threads: Vec::new(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-        cgroup: None,
         abilities: lacks.iter().map(ability).collect(),
+        ..VmFacts::unknown(pid)
     }
 }
 

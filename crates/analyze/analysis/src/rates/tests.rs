@@ -4,27 +4,11 @@ use super::rates;
 use proptest::prelude::*;
 use vmtax_model::{
     BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
-    RequestCounters, Role, RoleSource, RunState, ThreadCounters, VmCounters, VmFacts, Vmm,
+    RequestCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts,
 };
 
 pub(crate) fn facts(vcpus: usize) -> VmFacts {
-    VmFacts {
-        pid: 5,
-        name: Some("web".to_owned()),
-        binary: None,
-        vmm: Vmm::Qemu,
-        version: None,
-        managed: None,
-        accelerator: None,
-        vcpus,
-        memory: 1 << 30,
-        roles_from: RoleSource::Names,
-        threads: Vec::new(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-        cgroup: None,
-        abilities: Vec::new(),
-    }
+    VmFacts { name: Some("web".to_owned()), vcpus, memory: 1 << 30, ..VmFacts::unknown(5) }
 }
 
 fn thread(tid: i32, role: Role, cpu_ms: u64, wait_ms: u64) -> ThreadCounters {

@@ -2,16 +2,14 @@
 //! joined with what QEMU and the host's kernel tell of them.
 
 use super::open::feed;
-use super::vm_data::DiskData;
+use super::vm_data::{DiskData, facts};
 use crate::error::LayersError;
 use crate::events::clocks::clock;
 use crate::events::trace_reader::{Trace, TraceReader, next, open};
 use crate::join::joiner::Join;
 use std::path::Path;
 use vmtax_clock::{ClockError, GuestTicks};
-use vmtax_model::{
-    ClockFinding, DISK, GuestDisk, GuestTrace, HostDisk, Missing, Series, Side, TraceFacts, VmTrace, files,
-};
+use vmtax_model::{ClockFinding, DISK, GuestDisk, GuestTrace, Missing, Series, Side, TraceFacts, VmTrace, files};
 
 /// The requests of the guest's disks.
 pub(super) fn read_guest(
@@ -34,19 +32,9 @@ fn read_disk(
     host: Option<&Trace>,
 ) -> Result<DiskData, LayersError> {
     let facts = TraceFacts {
-        schema: trace.schema,
-        tsc_mhz: trace.tsc_mhz,
-        qemu: trace.vm.pid,
-        threads: trace.threads.clone(),
-        pings: Vec::new(),
-        moments: Vec::new(),
         kvm_offset: of_guest.is_on_host_clock.then_some(0),
-        host_disk: HostDisk::default(),
         guest_disk: Some(disk.clone()),
-        notify: Vec::new(),
-        missing: Vec::new(),
-        host_costs: Vec::new(),
-        guest_costs: Vec::new(),
+        ..facts(trace)
     };
     let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
     let name = format!("guest disk {major}:{minor}");

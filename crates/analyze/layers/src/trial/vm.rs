@@ -3,7 +3,7 @@
 use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::open::read_json;
-use super::vm_data::{DiskData, VmData, is_placed};
+use super::vm_data::{DiskData, VmData, facts, is_placed};
 use crate::error::LayersError;
 use crate::events::decode::Readers;
 use crate::events::event::{Event, HostEvent};
@@ -126,19 +126,9 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
     };
     let mut missing = missing(&name, disk.as_ref(), trace);
     let facts = TraceFacts {
-        schema: trace.schema,
-        tsc_mhz: trace.tsc_mhz,
-        qemu: trace.vm.pid,
-        threads: trace.threads.clone(),
-        pings: Vec::new(),
-        moments: Vec::new(),
-        kvm_offset: None,
         host_disk: disk.as_ref().map_or_else(HostDisk::default, |disk| disk.host.clone()),
-        guest_disk: None,
         notify: disk.as_ref().map_or_else(Vec::new, |disk| disk.notify.clone()),
-        missing: Vec::new(),
-        host_costs: Vec::new(),
-        guest_costs: Vec::new(),
+        ..facts(trace)
     };
     let mut join = Join::from_host(&facts, may_lack);
     let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
@@ -243,25 +233,14 @@ fn no_room(trace: &VmTrace) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Managed, Manager, RoleSource, VmDisk, VmFacts, Vmm};
+    use vmtax_model::{Managed, Manager, VmDisk, VmFacts};
 
     fn trace(manager: Option<Manager>) -> VmTrace {
         let vm = VmFacts {
-            pid: 1,
-            name: None,
-            binary: None,
-            vmm: Vmm::Qemu,
-            version: None,
             managed: manager.map(|manager| Managed { manager, id: "1".to_owned() }),
             accelerator: Some(Accelerator::Kvm),
             vcpus: 1,
-            memory: 0,
-            roles_from: RoleSource::Names,
-            threads: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-            cgroup: None,
-            abilities: Vec::new(),
+            ..VmFacts::unknown(1)
         };
         VmTrace {
             schema: 1,

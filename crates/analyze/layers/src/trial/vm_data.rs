@@ -2,7 +2,7 @@
 
 use crate::events::trace_reader::Loss;
 use crate::join::joined::Joined;
-use vmtax_model::{ClockFinding, HostDisk, Missing, TracedDisk, VmTrace};
+use vmtax_model::{ClockFinding, HostDisk, Missing, TraceFacts, TracedDisk, VmTrace};
 
 /// A traced VM, and its disks with requests.
 pub(crate) struct VmData {
@@ -36,6 +36,25 @@ impl DiskData {
     /// Whether its requests go to the host's kernel at all.
     pub fn has_host_part(&self) -> bool {
         self.disk.as_ref().is_none_or(|disk| !disk.disk.file.to_string_lossy().starts_with("null-"))
+    }
+}
+
+/// What a trial's requests are joined with, as far as the trace of a VM has it: neither exchanges of time stamps nor costs.
+pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
+    TraceFacts {
+        schema: trace.schema,
+        tsc_mhz: trace.tsc_mhz,
+        qemu: trace.vm.pid,
+        threads: trace.threads.clone(),
+        pings: Vec::new(),
+        moments: Vec::new(),
+        kvm_offset: None,
+        host_disk: HostDisk::default(),
+        guest_disk: None,
+        notify: Vec::new(),
+        missing: Vec::new(),
+        host_costs: Vec::new(),
+        guest_costs: Vec::new(),
     }
 }
 

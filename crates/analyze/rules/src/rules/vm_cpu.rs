@@ -75,11 +75,7 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
             values: values(vm),
             ..Finding::default()
         };
-        // Kernels before 6.18 count throttled time as run-queue wait, too: that part has its own rule.
-        let waiting = |vm: &VmRates| {
-            let throttled = vm.throttled.unwrap_or(0.0);
-            vm.ready.filter(|ready| *ready >= MIN_READY && *ready > 2.0 * throttled)
-        };
+        let waiting = |vm: &VmRates| run_queue_wait(vm.ready?, vm.throttled, MIN_READY);
         evidence.vm.and_then(|vm| Some((vm, waiting(vm)?))).map(finding).into_iter().collect()
     },
 };
@@ -120,6 +116,11 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
         evidence.vm.and_then(|vm| Some((vm, busy(vm)?))).map(finding).into_iter().collect()
     },
 };
+
+/// Run-queue wait of `least` and more that is no throttling: kernels before 6.18 count that in it, and it has its own rule.
+pub(super) fn run_queue_wait(ready: f64, throttled: Option<f64>, least: f64) -> Option<f64> {
+    Some(ready).filter(|ready| *ready >= least && *ready > 2.0 * throttled.unwrap_or(0.0))
+}
 
 /// The command that resumes a VM, its manager's.
 fn resume(vm: &VmRates) -> String {

@@ -1,6 +1,7 @@
 //! Settings of a running VM's disk that its requests wait for: a limit, a flush after each write, a small cache of qcow2 tables.
 
 use super::monitor_command::{is_libvirts, qmp, virsh};
+use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
@@ -12,10 +13,6 @@ use vmtax_model::{
 
 /// Requests that use so much of a limit run at it.
 const AT_LIMIT: f64 = 0.9;
-/// A limit that makes nobody wait leaves less than half a request in flight, mean of the interval.
-const MIN_WAITING: f64 = 0.5;
-/// Fewer requests a second are no load.
-const MIN_PER_S: f64 = 10.0;
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
 const MIN_READ_FACTOR: f64 = 1.5;
 /// A cache that covers so much of the image does not miss.
@@ -42,7 +39,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
         each_disk(evidence, |vm, disk, io, settings| {
             let limits = settings.limits.as_ref()?;
             let (used, what) = used(limits, &of_group(vm, limits));
-            let waiting = io.per_s() * io.qavg_ns? / 1e9;
+            let waits = waiting(io.per_s(), io.qavg_ns?);
             let text = format!(
                 "Requests on {} run at the limit of throttle group {}: {what}; one takes {} (QAVG).",
                 disk.name,
@@ -50,9 +47,9 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                 nanoseconds(io.qavg_ns?),
             );
             let unlimited = IoLimits { requests_per_s: [0; 3], bytes_per_s: [0; 3], ..limits.clone() };
-            (used >= AT_LIMIT && waiting >= MIN_WAITING).then(|| Finding {
+            (used >= AT_LIMIT && waits >= MIN_WAITING).then(|| Finding {
                 text,
-                gain: waiting.min(1.0),
+                gain: waits,
                 values: vec![
                     ("UNLIMIT", limit_command(vm, settings, &unlimited)),
                     ("LIMIT_AGAIN", limit_command(vm, settings, limits)),
@@ -94,7 +91,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
     evaluate: |evidence| {
         each_disk(evidence, |_, disk, io, settings| {
             let ns = io.write_ns.filter(|_| settings.write_through == Some(true))?;
-            let time = (io.writes_per_s * ns / 1e9).min(1.0);
+            let time = waiting(io.writes_per_s, ns);
             let text = format!(
                 "QEMU flushes each write on {} before it completes (write-through): {} a second, each {}.",
                 disk.name,
@@ -142,7 +139,7 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
             let image = settings.qcow2.as_ref()?;
             let covered = image.covered().filter(|covered| *covered < COVERED)?;
             let factor = read_factor(vm)?;
-            let time = (io.reads_per_s * io.read_ns? / 1e9).min(1.0);
+            let time = waiting(io.reads_per_s, io.read_ns?);
             let text = format!(
                 "QEMU's cache holds {} of the L2 tables of {}: it reads {} times the guest's bytes, {} reads a second.",
                 percent(covered),

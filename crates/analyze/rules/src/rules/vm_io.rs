@@ -8,13 +8,13 @@ use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates, shell_li
 /// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
 const SLOW_DEVICE_NS: f64 = 20e6;
 /// Fewer requests a second are no load.
-const MIN_PER_S: f64 = 10.0;
+pub(super) const MIN_PER_S: f64 = 10.0;
 /// On fast devices a limit in milliseconds says nothing: then the share of a request's time that is not the device's.
 const MIN_KAVG_SHARE: f64 = 0.5;
 /// Below this mean time, ns, a request costs its wake-ups, and waits for the VM's own threads; esxtop's guides name 2 ms.
 const MIN_KAVG_NS: f64 = 1e6;
 /// Fewer slow requests, mean of those that are under way, are no load.
-const MIN_WAITING: f64 = 0.5;
+pub(super) const MIN_WAITING: f64 = 0.5;
 /// Dropped packets a second from which on they are worth a line.
 const MIN_DROPS_PER_S: f64 = 1.0;
 
@@ -160,7 +160,7 @@ pub(super) const VM_DROPS: Rule = Rule {
 };
 
 /// The part of the interval in which a request is under way, by their number a second and their mean time.
-fn waiting(per_s: f64, ns: f64) -> f64 {
+pub(super) fn waiting(per_s: f64, ns: f64) -> f64 {
     (per_s * ns / 1e9).min(1.0)
 }
 

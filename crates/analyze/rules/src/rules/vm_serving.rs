@@ -1,6 +1,7 @@
 //! What serves a running VM's devices beside its vCPUs, and is too busy: an iothread of several disks, a main loop that
 //! searches 9p's files or answers monitor commands.
 
+use super::vm_io::MIN_PER_S;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
@@ -8,8 +9,6 @@ use vmtax_model::{ChangeCost, DiskRates, DiskSettings, Remedy, Role, SettingPlac
 
 /// An iothread on a CPU for so long is the bottleneck of its disks.
 const BUSY_IOTHREAD: f64 = 0.8;
-/// Fewer requests a second are no load.
-const MIN_PER_S: f64 = 10.0;
 /// A main loop on a CPU for so long makes the devices that it serves wait.
 const BUSY_MAIN_LOOP: f64 = 0.5;
 /// QEMU has a hash table of 9p's files since then.

@@ -1,5 +1,6 @@
 //! virtiofsd of a running VM that does not get the CPU: the guest's accesses to the shared tree wait for it.
 
+use super::vm_cpu::run_queue_wait;
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
@@ -47,10 +48,7 @@ pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     ],
     source: SOURCE,
     evaluate: |evidence| {
-        // Kernels before 6.18 count throttled time as run-queue wait, too.
-        let part = |daemon: &DaemonRates| {
-            Some(daemon.ready).filter(|part| *part >= MIN_SHARE && *part > 2.0 * daemon.throttled.unwrap_or(0.0))
-        };
+        let part = |daemon: &DaemonRates| run_queue_wait(daemon.ready, daemon.throttled, MIN_SHARE);
         each(evidence, part, |part| format!("is runnable without a host CPU {} of the time", percent(part)))
     },
 };

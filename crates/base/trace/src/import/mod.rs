@@ -8,4 +8,4 @@ mod read;
 mod record;
 mod threads;
 
-pub use threads::{TracedThread, TracedThreads};
+pub use threads::{MAX_THREADS, TracedThread, TracedThreads};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// No more threads than these are remembered of a trace.
-pub(super) const MAX_THREADS: usize = 1 << 16;
+pub const MAX_THREADS: usize = 1 << 16;
 
 /// What a trace tells of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,7 +10,6 @@ use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
 use crate::vmm::qemu::libvirt::DaemonId;
-use crate::vmm::qemu::threads::role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -131,7 +130,9 @@ impl Sampler {
             if has_new { thread_names(self.facts.pid).into_iter().collect() } else { BTreeMap::new() };
         let of_kernel = self.vhost.iter().flat_map(|pid| thread_times(*pid));
         let with_role = |thread: ThreadTimes| {
-            let named = || new.get(&thread.tid).map_or_else(|| Role::Other("vhost".to_owned()), |name| role(name));
+            let named = || {
+                new.get(&thread.tid).map_or_else(|| Role::Other("vhost".to_owned()), |name| Role::of_thread_name(name))
+            };
             counted(thread, known.get(&thread.tid).map_or_else(named, |role| (*role).clone()))
         };
         times.into_iter().chain(of_kernel).map(with_role).collect()

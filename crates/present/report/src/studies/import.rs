@@ -15,10 +15,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
     let of_vm = found.exits.as_ref().map(|exits| &exits.vm).or(found.layers.as_ref().map(|layers| &layers.vm));
     let name = of_vm.map_or_else(|| "a VM".to_owned(), vm::name);
     let missing = found.exits.iter().flat_map(|exits| &exits.missing);
-    let of_layers = found
-        .layers
-        .iter()
-        .flat_map(|layers| layers.layers.columns.iter().flat_map(|column| &column.missing).chain(&layers.missing));
+    let of_layers = found.layers.iter().flat_map(vm_layers::missing);
     let missing = vm::missing(missing.chain(of_layers).chain(&found.facts.missing));
     let parts: Vec<Report<'a>> = layers.into_iter().chain(exits).collect();
     let mut report = Report {

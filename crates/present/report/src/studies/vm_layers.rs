@@ -5,7 +5,7 @@ use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::when;
 use crate::view::{host, origin, vm};
-use vmtax_model::{LayerColumn, RequestKind, Summary, VmLayers, VmRequests};
+use vmtax_model::{LayerColumn, Missing, RequestKind, Summary, VmLayers, VmRequests};
 use vmtax_recording::Recording;
 
 /// The report.
@@ -13,7 +13,6 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     let origin = origin(recording);
     let traced = format!("traced for {:.1} s", found.seconds);
     let main = found.requests.first().zip(found.layers.columns.first());
-    let missing = found.layers.columns.iter().flat_map(|column| &column.missing).chain(&found.missing);
     let ended = found.ended.then(|| {
         format!(
             "{} ended after {:.1} s: the figures are of the requests until then.",
@@ -29,7 +28,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         next: vec![format!("{} --details", origin.command), format!("vmtax profile --vm {}", found.vm.pid)],
         advice: found.layers.advice.clone(),
         notices: vec![
-            Notice::missing("Not observed", vm::missing(missing)),
+            Notice::missing("Not observed", vm::missing(missing(found))),
             Notice::warnings(ended.into_iter().collect()),
         ],
         sections: sections(found),
@@ -37,6 +36,11 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         origin,
         ..Report::default()
     }
+}
+
+/// What could not be observed of its requests.
+pub(super) fn missing(found: &VmLayers) -> impl Iterator<Item = &Missing> {
+    found.layers.columns.iter().flat_map(|column| &column.missing).chain(&found.missing)
 }
 
 /// That there is nothing to follow is an answer, too.

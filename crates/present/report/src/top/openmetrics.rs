@@ -260,26 +260,10 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{LatencyHistogram, RequestCounters, RoleSource, ThreadCounters, Vmm};
+    use vmtax_model::{LatencyHistogram, RequestCounters, ThreadCounters};
 
     fn facts() -> VmFacts {
-        VmFacts {
-            pid: 7,
-            name: Some("a\"\\\nb".to_owned()),
-            binary: None,
-            vmm: Vmm::Qemu,
-            version: None,
-            managed: None,
-            accelerator: None,
-            vcpus: 2,
-            memory: 0,
-            roles_from: RoleSource::Names,
-            threads: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-            cgroup: None,
-            abilities: Vec::new(),
-        }
+        VmFacts { name: Some("a\"\\\nb".to_owned()), vcpus: 2, ..VmFacts::unknown(7) }
     }
 
     #[test]

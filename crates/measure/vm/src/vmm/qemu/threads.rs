@@ -24,11 +24,15 @@ pub(crate) fn roles(
     let named = |role: Role| matches!(role, Role::Vcpu(_));
     let (source, known) = match monitor.and_then(|monitor| roles_from_monitor(pid, monitor)) {
         Some(known) => (RoleSource::Monitor, known),
-        None if tasks.iter().any(|(_, name)| named(role(name))) => (RoleSource::Names, BTreeMap::new()),
+        None if tasks.iter().any(|(_, name)| named(Role::of_thread_name(name))) => (RoleSource::Names, BTreeMap::new()),
         None => roles_by_cpu_time(pid, &tasks, &files(), arguments),
     };
     let threads = tasks.into_iter().map(|(tid, name)| {
-        let role = if tid == pid { Role::Main } else { known.get(&tid).cloned().unwrap_or_else(|| role(&name)) };
+        let role = if tid == pid {
+            Role::Main
+        } else {
+            known.get(&tid).cloned().unwrap_or_else(|| Role::of_thread_name(&name))
+        };
         QemuThread { tid, role }
     });
     (source, threads.collect())
@@ -56,20 +60,6 @@ fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>
     let vcpus = vcpus.into_iter().rev().map(|(number, tid)| (tid, Role::Vcpu(number)));
     let iothreads = iothreads.into_iter().map(|(name, tid)| (tid, Role::Iothread(name)));
     Some(vcpus.chain(iothreads).filter_map(|(tid, role)| Some((*tids.get(&tid)?, role))).collect())
-}
-
-/// A role by a thread's name, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL
-/// CPUs/TCG` for one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
-pub(crate) fn role(name: &str) -> Role {
-    let number = || name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
-    match name.strip_prefix("IO ") {
-        // The monitors' own, which serves no device.
-        Some("mon_iothread") => Role::Other(name.to_owned()),
-        Some(iothread) => Role::Iothread(iothread.to_owned()),
-        None if name.starts_with("ALL CPUs") => Role::Vcpu(0),
-        None if name == "worker" => Role::Worker,
-        None => number().map_or_else(|| Role::Other(name.to_owned()), Role::Vcpu),
-    }
 }
 
 /// Without names: each vCPU's thread waits in KVM on a file of its own. Of those that run just now, or are of TCG, nothing
@@ -119,13 +109,13 @@ mod tests {
 
     #[test]
     fn a_role_is_read_from_a_thread_name() {
-        assert_eq!(role("CPU 0/TCG"), Role::Vcpu(0));
-        assert_eq!(role("CPU 12/KVM"), Role::Vcpu(12));
-        assert_eq!(role("ALL CPUs/TCG"), Role::Vcpu(0));
-        assert_eq!(role("IO io0"), Role::Iothread("io0".into()));
-        assert_eq!(role("worker"), Role::Worker);
+        assert_eq!(Role::of_thread_name("CPU 0/TCG"), Role::Vcpu(0));
+        assert_eq!(Role::of_thread_name("CPU 12/KVM"), Role::Vcpu(12));
+        assert_eq!(Role::of_thread_name("ALL CPUs/TCG"), Role::Vcpu(0));
+        assert_eq!(Role::of_thread_name("IO io0"), Role::Iothread("io0".into()));
+        assert_eq!(Role::of_thread_name("worker"), Role::Worker);
         for other in ["call_rcu", "CPU x/KVM", "CPU 1", "", "IO mon_iothread"] {
-            assert_eq!(role(other), Role::Other(other.to_owned()));
+            assert_eq!(Role::of_thread_name(other), Role::Other(other.to_owned()));
         }
     }
 }
