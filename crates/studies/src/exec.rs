@@ -75,7 +75,7 @@ pub struct ExecOptions {
     /// Keep what CMD writes below DIR, natively and from guests
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
-    /// Run CMD natively without the overlay: keep all that it writes on this host
+    /// Run CMD natively without the overlayfs that discards its writes: keep them on this host
     #[arg(long)]
     in_place: bool,
     /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]

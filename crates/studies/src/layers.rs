@@ -33,7 +33,7 @@ report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the doorbell through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush).
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
-iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options.
+iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 

@@ -80,7 +80,7 @@ fn the_largest_overhead_of_the_answer_is_the_upper_end_of_its_range() {
     }
     let largest = f.rows[1].metric.label();
     let answer = overhead::report(&r, &f).answer;
-    assert!(answer.contains(&format!("; largest: {largest}: ×6000 (95\u{a0}% CI ")), "{answer}");
+    assert!(answer.contains(&format!("; largest overhead: {largest}: ×6000 (95\u{a0}% CI ")), "{answer}");
 }
 
 #[test]

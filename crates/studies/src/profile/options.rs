@@ -50,7 +50,7 @@ const OF_A_GUEST: [&str; 19] = [
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
 With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; in this case \
-Ctrl-C ends with status 130.
+Ctrl-C exits with status 130.
 The options of Measurement, Guest and Workload apply to a workload, not to --vm and --pid. The recording holds flame graphs (SVG). See docs/profile.md.
 
 Examples:

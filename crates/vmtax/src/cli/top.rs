@@ -42,7 +42,7 @@ pub struct TopArgs {
     /// Number of intervals [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub samples: Option<u64>,
-    /// Observe one interval of this length, then end
+    /// Observe one interval of this length, then exit
     #[arg(long, value_name = "SECONDS", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
     pub duration: Option<Duration>,
     /// What is observed: 0 counters; 1 also latency histograms; 2 also traces of VM exits

@@ -155,15 +155,15 @@ fn method(against: &[Against], min_effect: f64) -> String {
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
-            " Its 95 % CI lies between two of the rounds' sorted ratios (order statistics); its coverage, over the checks after all \
-             rounds, is at least {:.1} %, distribution-free.",
+            " Its 95 % CI lies between two of the rounds' sorted ratios (order statistics); its coverage, with the interim analysis after each round \
+             taken into account, is at least {:.1} %, distribution-free.",
             (c * 1000.0).floor() / 10.0
         )
     });
     format!(
         "Each ratio is the paired median: the median over rounds of the variant's cost divided by the baseline's within the same \
          round; each round boots fresh guests in random order.{held} The probability of any false positive, over all {} comparison{} \
-         and the checks after all rounds, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
+         and the interim analyses after each round, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },

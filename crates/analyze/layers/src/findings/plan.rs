@@ -155,13 +155,13 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 }
 
 fn method(rounds: u32) -> String {
-    let how = "Requests are matched across layers by offset and address; segments do not overlap. Unexplained: from the \
-               workload's first timestamp to the first traced event, and from the last traced event to its second timestamp. Means and quantiles are over all matched requests. \
+    let how = "Requests are matched across layers by offset and address; segments do not overlap. Unexplained: the \
+               time from the workload's start of a request to its first traced event, and from its last traced event to the workload's end of it. Means and quantiles are over all matched requests. \
                Tracing overhead and differences between variants are paired medians: in each round the ratio of two medians, \
                then the median of these ratios; it is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {
         format!("{how}.")
     } else {
-        format!("{how}. 95 % CIs are order statistics of the rounds' values: two of these, sorted, by the sign test.")
+        format!("{how}. Each 95 % CI lies between two of the rounds' sorted values (sign test).")
     }
 }

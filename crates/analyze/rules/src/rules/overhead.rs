@@ -62,7 +62,7 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
         format!(" ({label})")
     };
     Some(Finding {
-        text: format!("On {machine} the largest overhead is on {workload}: {} times native{of}.", significant(mean)),
+        text: format!("On {machine}, {workload} is the workload with the largest mean overhead: {} times native{of}.", significant(mean)),
         values: vec![("WORKLOAD", workload.to_string())],
         ..Finding::default()
     })
@@ -116,7 +116,7 @@ mod tests {
     fn the_largest_overhead_is_of_a_workload() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of its 2 slower metrics); highest: \
+        let text = "On kvm, syscalls is the workload with the largest mean overhead: 4.00 times native (geometric mean of its 2 slower metrics); highest: \
                     pipe round trip, 8.00 times.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");

@@ -55,9 +55,9 @@ macro_rules! workloads {
         }
         /// Direct block requests: sequential reads, one at a time, unless its options say otherwise.
         Seqread "seqread", in seqread, needs Disk, published [] {
-            SeqreadMedian "latency-p50" Nanoseconds Lower "direct request, p50" of "read";
-            SeqreadTail "latency-p99" Nanoseconds Lower "direct request, p99" of "read";
-            SeqreadRate "reads" PerSecond Higher "direct requests" of "read";
+            SeqreadMedian "latency-p50" Nanoseconds Lower "O_DIRECT request, p50" of "read";
+            SeqreadTail "latency-p99" Nanoseconds Lower "O_DIRECT request, p99" of "read";
+            SeqreadRate "reads" PerSecond Higher "O_DIRECT requests" of "read";
         }
         /// A tree copied out of the share, walked, and mapped.
         Tree "tree", in tree, needs Share, published [] {

@@ -3,7 +3,7 @@
 use super::table::Table;
 use crate::text::Paint;
 use maud::Markup;
-use vmtax_model::{Advice, Remedy, SettingPlace};
+use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
 
 /// Advice that a report shows.
 pub(super) const MAX_ADVICE: usize = 5;
@@ -138,7 +138,8 @@ fn with_line(remedy: &Remedy, line: &str) -> String {
         (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
         (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
         (place, None) => format!(" ({place})"),
-        (place, Some(cost)) => format!(" ({place}; {cost})"),
+        (place, Some(ChangeCost::Live)) => format!(" ({place}, no restart)"),
+        (place, Some(cost)) => format!(" ({place}, {cost})"),
     };
     let line = if line.is_empty() { String::new() } else { format!(": `{line}`") };
     format!("{}{at}{line}.", remedy.action)

@@ -354,7 +354,7 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
     ))
 }
 
-/// How many metrics are what, and the largest difference: "1 of 5 metrics slower, 3 equivalent, 1 inconclusive; largest:
+/// How many metrics are what, and the largest difference: "1 of 5 metrics slower, 3 equivalent, 1 inconclusive; largest difference:
 /// CPU events, slower by 3.1 %".
 fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &CompareFindings) -> String {
     let min_effect = findings.min_effect;
@@ -381,7 +381,7 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
     let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest =
-        largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric, sentence(row, min_effect)));
+        largest.map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
     format!("{}{largest}", counts.join(", "))
 }
 

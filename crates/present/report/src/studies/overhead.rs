@@ -60,7 +60,7 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg is slower than native in 18 of 19 metrics; largest: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals "tcg
+/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals "tcg
 /// costs ×3.03 (stat) to ×14.4 (CPU events) of native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let view::Summary { least, worst, metrics, costs, .. } = view::summary(findings, machine)?;
@@ -75,7 +75,7 @@ fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
         }
         (_, 0) => format!("no metric is significantly slower on {machine} than on native, largest ratio in {most}"),
         (1, _) => format!("{machine} is slower than native in {most}"),
-        _ => format!("{machine} is slower than native in {costs} of {metrics} metrics; largest: {most}"),
+        _ => format!("{machine} is slower than native in {costs} of {metrics} metrics; largest overhead: {most}"),
     })
 }
 

@@ -66,7 +66,7 @@ pub fn brief(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let mut columns = vec![
         Column::words("layer").spare(2),
-        Column::words("up to").broken(24, 10).shorten(2),
+        Column::words("ends at").broken(24, 10).shorten(2),
         Column::words("state").broken(21, 14).spare(2),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
@@ -152,7 +152,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
             .then(|| "~0 above 0, rounds to it".to_owned()),
-        column.corrected.is_some().then(|| "corrected: the mean less what recording its events cost".to_owned()),
+        column.corrected.is_some().then(|| "corrected: the mean minus what tracing its events cost".to_owned()),
         column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();

@@ -34,7 +34,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     let corrected = column.corrected.as_ref()?;
     let whole = format!("{} at the median", nanoseconds(corrected.total.p50_ns));
     let taken = nanoseconds((column.traced.mean_ns - corrected.total.mean_ns).max(0.0));
-    let events = format!("a mean of {:.1} events on a request's path costs {taken}", corrected.events);
+    let events = format!("tracing costs {taken} per request ({:.1} events on average)", corrected.events);
     let Some(ratio) = &corrected.ratio else {
         return Some(format!("{whole}, without a control to compare it with; {events}"));
     };
@@ -47,7 +47,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
         _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
-            "too noisy to tell whether the correction works: the CI contains the uncorrected overhead as well"
+            "inconclusive, the CI also contains the overhead before the correction"
         }
         _ => "they agree within the CI",
     };
