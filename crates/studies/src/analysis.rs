@@ -106,6 +106,14 @@ pub enum StudyError {
         /// The recording.
         folder: PathBuf,
     },
+    /// The measurements of a tuning cannot be read.
+    #[error("{path}: {why}: tune the VM again", path = .path.display())]
+    Measurements {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// What was sampled cannot be read or drawn.
     #[error(transparent)]
     Profile(#[from] ProfileError),

@@ -29,7 +29,7 @@ const ROUNDS: u32 = 3;
     mut_arg("vm", |vm| vm.conflicts_with("count")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
 each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds. --vm \
-counts the exits of a KVM guest that runs already instead, by reason, device and register, each with its time, and as root.
+counts the exits of a KVM guest that runs already instead, by reason, device and address, each with its time, and as root.
 
 Examples:
   vmtax exits

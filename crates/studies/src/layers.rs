@@ -30,7 +30,7 @@ const REQUESTS: u64 = 1000;
     mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set"])),
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
 report lists what is missing.
-With --vm the requests of a running VM are traced instead, from the host only, as root: from the doorbell through QEMU \
+With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush).
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).

@@ -17,6 +17,7 @@ mod registry;
 pub mod reproduce;
 mod scale;
 mod share;
+mod tune;
 mod vm;
 
 pub use analysis::{ReportFile, StudyError};
@@ -34,3 +35,4 @@ pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_o
 pub use registry::{Answer, analyze, is_decided};
 pub use scale::ScaleOptions;
 pub use share::ShareOptions;
+pub use tune::{TuneOptions, diagnosed};

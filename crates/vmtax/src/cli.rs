@@ -21,7 +21,7 @@ use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
 use vmtax_studies::{
     CompareOptions, DiagnoseOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions,
-    ShareOptions,
+    ShareOptions, TuneOptions,
 };
 
 /// Measure the overhead of QEMU/KVM guests against their host, find the layer that causes it, profile running VMs.
@@ -38,6 +38,7 @@ const EXAMPLES: &str = "Examples:
   vmtax exec -- ./benchmark      overhead of your own command
   vmtax top                      which running VM suffers from what
   vmtax diagnose web01           why a running VM is slow, and what to change
+  vmtax tune --vm web01 --apply  try what may make it faster, keep what does
   vmtax profile --vm web01       where a running QEMU spends its time
   vmtax report                   the newest report again
 
@@ -48,7 +49,7 @@ Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 in
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
-    ("Running VMs", &["vms", "top", "diagnose", "profile"]),
+    ("Running VMs", &["vms", "top", "diagnose", "tune", "undo", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers", "import"]),
     ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
@@ -90,6 +91,18 @@ Examples:
     Top(TopArgs),
     /// Find out why a running VM is slow, and what to change
     Diagnose(Box<StudyArgs<DiagnoseOptions>>),
+    /// Try live settings on a running VM, and keep what makes it faster
+    Tune(Box<StudyArgs<TuneOptions>>),
+    /// Put back the settings that `vmtax tune` changed
+    #[command(
+        after_help = "Puts back what is kept, and what a vmtax that was killed was trying. A setting that somebody else changed meanwhile stays \
+as it is, and is named. The exit status is 1 where something could not be put back.
+
+Examples:
+  vmtax undo
+  vmtax undo runs/20261125T090000Z-tune-4711"
+    )]
+    Undo(UndoArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
@@ -157,7 +170,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// Run one workload on this system, as vmtax does in its guests
+    /// Run one workload on this system, as in a guest (not QEMU's guest agent)
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print shell completions
@@ -197,6 +210,13 @@ pub struct VmsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// Directory of the recording of the tuning [default: all]
+    #[arg(value_name = "RECORDING")]
+    pub recording: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

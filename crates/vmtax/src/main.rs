@@ -61,6 +61,8 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Top(args) => command::top(&args),
         Command::Run(args) => command::study(&args),
         Command::Diagnose(args) => command::study(&args),
+        Command::Tune(args) => command::tune(&args),
+        Command::Undo(args) => command::undo(&args),
         Command::Layers(args) => command::study(&args),
         Command::Scale(args) => command::study(&args),
         Command::Compare(args) => command::compare(&args),

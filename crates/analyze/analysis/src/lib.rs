@@ -16,6 +16,7 @@ mod rates;
 mod reference;
 mod shares;
 mod trials;
+mod tune;
 mod warnings;
 
 pub use antipatterns::antipatterns;
@@ -28,6 +29,7 @@ pub use history::{FEWEST_RUNS, history};
 pub use overhead::{estimate, paired};
 pub use rates::rates;
 pub use shares::shares;
+pub use tune::{next_step, tune};
 pub use warnings::add as add_warning;
 
 use trials::Trials;
@@ -102,7 +104,7 @@ fn method(rows: &[OverheadRow]) -> String {
         n => format!("About {n}"),
     };
     format!(
-        "{how}; its 95 % CI lies between two of these ratios (sign test) and assumes nothing about the noise: {:.1} % coverage \
+        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes nothing about the noise: {:.1} % coverage \
          at {rounds} rounds. {} of these {} intervals miss the true median.",
         coverage * 100.0,
         expected,

@@ -53,7 +53,7 @@ fn per_million(fraction: f64) -> u64 {
 
 fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
     let wait = |wait: &vmtax_model::WaitShare| StateWait {
-        reason: of_role(wait.reason, role.as_ref()),
+        reason: of_role(wait.reason, &wait.call, role.as_ref()),
         call: wait.call.clone(),
         below: wait.below.clone(),
         fraction: wait.share.share,
@@ -79,12 +79,10 @@ fn traced(
         let futex = schedule.futexes.iter().find(|futex| on.futex.as_ref() == Some(&futex.address));
         let reason = match futex {
             Some(futex) => futex.what.unwrap_or(WaitFor::Other),
-            // Its guest's halt is the one thing for which a vCPU's thread blocks in KVM_RUN.
-            None if on.call == "ioctl" && matches!(role, Some(Role::Vcpu(_))) => WaitFor::Guest,
             None => by_call(&on.call),
         };
         StateWait {
-            reason: of_role(reason, role.as_ref()),
+            reason: of_role(reason, &on.call, role.as_ref()),
             call: on.call.clone(),
             below: futex.map_or(String::new(), |futex| futex.below.clone()),
             fraction: on.share,
@@ -117,10 +115,11 @@ fn traced(
     }
 }
 
-/// A vCPU's thread of TCG waits at a condition while its guest is halted.
-fn of_role(reason: WaitFor, role: Option<&Role>) -> WaitFor {
+/// While its guest is halted a vCPU's thread of TCG waits at a condition, one of KVM in KVM_RUN, where it blocks for nothing else.
+fn of_role(reason: WaitFor, call: &str, role: Option<&Role>) -> WaitFor {
     match (reason, role) {
         (WaitFor::Work, Some(Role::Vcpu(_))) => WaitFor::Guest,
+        (WaitFor::Other, Some(Role::Vcpu(_))) if call == "ioctl" => WaitFor::Guest,
         _ => reason,
     }
 }

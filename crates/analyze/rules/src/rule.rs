@@ -1,7 +1,7 @@
 //! A rule: what it finds, what helps, and how it evaluates evidence.
 
 use crate::Evidence;
-use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
+use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, SettingPlace};
 
 /// A known cost.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Finding {
     pub gain: f64,
     /// What replaces which word of the remedies.
     pub values: Vec<(&'static str, String)>,
+    /// As [`Advice::change`].
+    pub change: Option<LiveChange>,
     /// Where a remedy must not be set with this evidence.
     pub unfit: Option<SettingPlace>,
 }
@@ -41,7 +43,7 @@ impl Finding {
 impl Rule {
     /// What it finds, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
-        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, unfit }| Advice {
+        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, change, unfit }| Advice {
             rule: self.id.to_owned(),
             finding: text,
             gain,
@@ -49,6 +51,7 @@ impl Rule {
                 .map(|remedy| remedy.filled(&values))
                 .map(|remedy| on_same_guests(remedy, evidence))
                 .collect(),
+            change,
             source: self.source.to_owned(),
         })
     }

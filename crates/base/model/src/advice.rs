@@ -1,5 +1,6 @@
 //! What a rule found in the evidence, and the remedies, as data.
 
+use crate::LiveChange;
 use serde::{Deserialize, Serialize};
 
 /// A cost that a rule found, with what takes it away.
@@ -13,6 +14,9 @@ pub struct Advice {
     pub gain: f64,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,
+    /// The live remedy as a change that `vmtax tune` makes, measures and undoes; null where it can make none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<LiveChange>,
     /// Who published the cost or the mechanism: a title and, behind its last colon, what it says there. Empty where the
     /// finding rests on its own figures alone.
     pub source: String,

@@ -67,7 +67,7 @@ impl State {
     /// As tables name it.
     pub const fn label(self) -> &'static str {
         match self {
-            State::Running => "in service",
+            State::Running => "service time",
             State::Runnable => "run-queue wait (host)",
             State::GuestRunnable => "run-queue wait (guest)",
             State::CpuWakeUp => "CPU wake-up from idle",

@@ -23,6 +23,7 @@ mod import;
 mod latency;
 mod layers;
 mod limit;
+mod live_setting;
 mod machine;
 mod metric;
 mod moments;
@@ -43,6 +44,7 @@ mod shell;
 pub mod testing;
 mod trace;
 mod trial;
+mod tune;
 mod vm;
 mod vm_counters;
 mod vm_diagnosis;
@@ -79,6 +81,7 @@ pub use layers::{
     Row, Span, Step, TailRow, ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
+pub use live_setting::{LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
@@ -108,6 +111,10 @@ pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
+pub use tune::{
+    BeforeAfter, Candidate, NotTried, PairPlan, TuneBlock, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow,
+    TuneSpec, TuneStep, TuneVerdict,
+};
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
     BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters, KvmCounters,
@@ -120,7 +127,9 @@ pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,
     ThreadRates, TopSample, VmRates,
 };
-pub use vm_settings::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
+pub use vm_settings::{
+    CpuQuota, DiskSettings, IoLimits, PinnedThread, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
+};
 pub use warning::Warning;
 pub use workload::{
     BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,

@@ -298,6 +298,8 @@ pub mod files {
     pub const VM_TRACE: &str = "vm-trace.json";
     /// [`crate::VmSamples`].
     pub const VM_COUNTERS: &str = "vm-counters.json";
+    /// A [`crate::TuneRecord`] a line.
+    pub const TUNE: &str = "tune.jsonl";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

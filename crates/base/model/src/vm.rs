@@ -42,7 +42,22 @@ pub struct VmFacts {
     pub abilities: Vec<Ability>,
 }
 
+/// What stands for a VM in a command to copy: its name where no shell would take it for something else, else its PID.
+pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
+    let is_plain = |name: &&String| {
+        !name.is_empty()
+            && !name.starts_with('-')
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    name.filter(is_plain).cloned().unwrap_or_else(|| pid.to_string())
+}
+
 impl VmFacts {
+    /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
+    pub fn argument(&self) -> String {
+        argument(self.name.as_ref(), self.pid)
+    }
+
     /// A QEMU of which nothing is known but its process.
     pub fn unknown(pid: i32) -> VmFacts {
         VmFacts {

@@ -1,5 +1,6 @@
 //! What a running VM did between two samples of its counters.
 
+use crate::vm::argument;
 use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState, VmSettings};
 use serde::{Deserialize, Serialize};
 
@@ -256,12 +257,7 @@ impl VmRates {
 
     /// What stands for it in a command to copy: its name where no shell would take it for something else, else its PID.
     pub fn argument(&self) -> String {
-        let is_plain = |name: &&String| {
-            !name.is_empty()
-                && !name.starts_with('-')
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        };
-        self.name.as_ref().filter(is_plain).cloned().unwrap_or_else(|| self.pid.to_string())
+        argument(self.name.as_ref(), self.pid)
     }
 
     /// What it is called: its name, else its PID.

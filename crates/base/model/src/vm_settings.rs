@@ -12,6 +12,33 @@ pub struct VmSettings {
     pub disks: Vec<DiskSettings>,
     /// The trees of files that it shares with its host, by its command line.
     pub shares: Vec<ShareDevice>,
+    /// CPU quotas of its control groups.
+    #[serde(default)]
+    pub quotas: Vec<CpuQuota>,
+    /// Its threads that may not run on all CPUs of the host.
+    #[serde(default)]
+    pub pinned: Vec<PinnedThread>,
+    /// The host's CPUs that are online, as a list: `0-3`.
+    #[serde(default)]
+    pub host_cpus: String,
+}
+
+/// A CPU quota of a control group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuQuota {
+    /// Its file: `cpu.max`, of version 1 `cpu.cfs_quota_us`.
+    pub file: PathBuf,
+    /// What removes it.
+    pub unlimited: String,
+}
+
+/// A thread that may not run on all CPUs of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedThread {
+    /// The thread.
+    pub tid: i32,
+    /// The CPUs on which it may run, as a list: `0-3,8`.
+    pub cpus: String,
 }
 
 /// Settings of a disk.

@@ -12,7 +12,7 @@ mod shares;
 mod stood_still;
 pub mod tool_output;
 
-pub use observe::{diagnose, profile, vm_exits, vm_layers};
+pub use observe::{diagnose, profile, tune, vm_exits, vm_layers};
 pub use requirements::{Requirements, find_requirements};
 pub use run::{Ended, Progress, Watch, run};
 
@@ -47,6 +47,9 @@ pub enum RunError {
     /// The files and disks for the machines cannot be made.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// What is to be changed in a running VM cannot be written down.
+    #[error(transparent)]
+    Change(#[from] vmtax_vm::ChangeError),
     /// Open file handles need more memory than the machines have.
     #[error(
         "{workload} needs about {held_mib} MiB for open file handles, but a machine has {memory_mib} MiB: use --memory {needed}, a smaller count, or how=cached"

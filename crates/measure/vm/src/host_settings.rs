@@ -42,7 +42,7 @@ impl HostSettings {
                 return Err(fault(format!("this host has no {pattern}: leave the setting out")));
             }
             for file in files {
-                let before = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                let before = value_in_effect(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
                 if before == *value {
                     continue;
                 }
@@ -52,7 +52,7 @@ impl HostSettings {
                     let hint = if e.kind() == std::io::ErrorKind::PermissionDenied { " (run as root)" } else { "" };
                     fault(format!("writing {value} to {} failed: {e}{hint}", file.display()))
                 })?;
-                let now = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                let now = value_in_effect(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
                 if now != *value {
                     return Err(fault(format!("{} is {now} after {value} was written", file.display())));
                 }
@@ -80,7 +80,7 @@ impl HostSettings {
     /// The commands for what could not be restored.
     fn restore_all(&mut self) -> Vec<String> {
         let failed = |(file, before, _): (PathBuf, String, String)| {
-            let done = fs::write(&file, &before).and_then(|()| read(&file)).is_ok_and(|now| now == before);
+            let done = fs::write(&file, &before).and_then(|()| value_in_effect(&file)).is_ok_and(|now| now == before);
             (!done).then(|| format!("echo {before} > {}", file.display()))
         };
         self.changed.drain(..).rev().filter_map(failed).collect()
@@ -103,7 +103,7 @@ fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
 }
 
 /// What a setting holds: of several in a line the one in brackets.
-fn read(file: &Path) -> std::io::Result<String> {
+pub(crate) fn value_in_effect(file: &Path) -> std::io::Result<String> {
     let text = fs::read_to_string(file)?;
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
     Ok(chosen.unwrap_or(&text).trim().to_owned())
@@ -125,23 +125,23 @@ mod tests {
     fn a_setting_is_set_and_put_back() {
         let (root, file) = place(KNOWN[0].1, "200000\n");
         let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
-        assert_eq!(read(&file).unwrap(), "0");
+        assert_eq!(value_in_effect(&file).unwrap(), "0");
         assert_eq!(settings.before(), [(file.clone(), "200000".to_owned())]);
         settings.restore().unwrap();
-        assert_eq!(read(&file).unwrap(), "200000");
+        assert_eq!(value_in_effect(&file).unwrap(), "200000");
         // Also where nobody asks for it.
         drop(HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "7")])).unwrap());
-        assert_eq!(read(&file).unwrap(), "200000");
+        assert_eq!(value_in_effect(&file).unwrap(), "200000");
     }
 
     #[test]
     fn what_does_not_take_effect_is_refused_and_put_back() {
         // A plain file keeps the word; the kernel's would keep all three with other brackets.
         let (root, file) = place(KNOWN[1].1, "always [madvise] never\n");
-        assert_eq!(read(&file).unwrap(), "madvise");
+        assert_eq!(value_in_effect(&file).unwrap(), "madvise");
         let unknown = HostSettings::set_below(root.path(), &BTreeMap::from([("thp", "never"), ("turbo", "off")]));
         assert!(unknown.unwrap_err().to_string().contains("host.thp"));
-        assert_eq!(read(&file).unwrap(), "madvise");
+        assert_eq!(value_in_effect(&file).unwrap(), "madvise");
         let missing = HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
         assert!(missing.unwrap_err().to_string().contains("leave the setting out"));
     }

@@ -6,6 +6,7 @@
 //! kills what was started, restores the host's settings and removes temporary files.
 
 mod agent;
+mod change;
 mod error;
 mod host_settings;
 mod interrupt;
@@ -18,6 +19,7 @@ mod scratch;
 mod setup;
 mod share;
 mod start;
+mod state_file;
 mod vm;
 mod vmm;
 
@@ -26,6 +28,7 @@ pub use agent::command::{CommandRun, Finished, Ran};
 pub use agent::memory_limit::remove_stale_groups;
 pub use agent::messages::{Files, no_files};
 pub use agent::streams::Streams;
+pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
 pub use error::MachineError;
 pub use host_settings::HostSettings;
 pub use interrupt::Interrupt;

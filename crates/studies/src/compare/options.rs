@@ -39,7 +39,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "pinning",
         with_help(
-            "Host CPUs of the guests' threads: split (each vCPU on one of its own, QEMU's other threads on the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
+            "Host CPUs of the guests' threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
         )
     ),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \

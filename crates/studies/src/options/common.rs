@@ -96,7 +96,7 @@ pub struct GuestSettings {
     /// QEMU argument; may be repeated, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_args: Vec<String>,
-    /// Host CPUs of the guest's threads: split (each vCPU on one of its own, QEMU's other threads on the rest), one-cpu
+    /// Host CPUs of the guest's threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu
     /// (all of QEMU on one), none (the host's scheduler) [default: none]
     #[arg(long, value_name = "HOW", value_parser = pinning)]
     pub pinning: Option<Pinning>,

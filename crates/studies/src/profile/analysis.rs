@@ -72,8 +72,8 @@ fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> 
     }
     if let Some(joined) = joined {
         let svg = flame::draw(joined, &format!("{of} and its guest, on CPU"), &subtitle(findings))?;
-        put("whole.svg", svg.clone().into_bytes());
-        put("whole.folded", folded(joined));
+        put("with-guest.svg", svg.clone().into_bytes());
+        put("with-guest.folded", folded(joined));
         pictures.whole = Some(svg);
     }
     if let Some(calls) = findings.guest.as_ref().and_then(|guest| guest.calls.as_ref()) {

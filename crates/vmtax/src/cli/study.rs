@@ -30,7 +30,7 @@ pub struct RecordArgs {
     /// Print every table of the report
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
-    /// Print what would be measured as TOML (a plan), and exit
+    /// Print the plan of the run (TOML), and exit
     #[arg(long)]
     pub dry_run: bool,
     /// Print a line for each step to standard error

@@ -21,6 +21,7 @@ mod reproduce;
 mod streams;
 mod study;
 mod top;
+mod tune;
 mod vms;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};
@@ -40,6 +41,7 @@ pub use report::report;
 pub use reproduce::reproduce;
 pub use study::study;
 pub use top::top;
+pub use tune::{tune, undo};
 pub use vms::vms;
 
 use crate::fault::Fault;

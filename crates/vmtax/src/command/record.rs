@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vmtax_model::number::{counted, nanoseconds};
-use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_model::{HostFacts, Plan, Study, TuneRecord};
 use vmtax_observe::StopTime;
 use vmtax_recording::TrialFiles;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
@@ -79,13 +79,14 @@ pub(super) fn record(
 /// Observes a process that runs already.
 fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
     let settings = plan.profile();
-    let Some(pid) = plan.observed_vm().map(|vm| vm.pid).or(settings.and_then(|settings| settings.pid)) else {
+    let of_vm = plan.observed_vm().map(|vm| vm.pid).or(plan.tune().map(|tune| tune.pid));
+    let Some(pid) = of_vm.or(settings.and_then(|settings| settings.pid)) else {
         let what =
             "the plan is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
     // A diagnosis lists what this user may not observe.
-    if !matches!(plan.study, Study::Diagnose(_)) {
+    if !matches!(plan.study, Study::Diagnose(_) | Study::Tune(_)) {
         vmtax_observe::may_observe(pid)?;
     }
     if let Some((settings, limit)) = settings.and_then(|settings| Some((settings, settings.stop_limit()?))) {
@@ -101,6 +102,16 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
     let observe = |files: TrialFiles| match (&plan.study, settings) {
         (Study::Diagnose(vm), _) => vmtax_runner::diagnose(vm, &|| writer.trial_files(0), &stopped),
+        (Study::Tune(spec), _) => {
+            let mut next = |records: &[TuneRecord]| {
+                let step = vmtax_analysis::next_step(spec, plan.seed, records);
+                if let Some(line) = vmtax_report::tune::begins(spec, records, &step) {
+                    display.note(&line);
+                }
+                step
+            };
+            vmtax_runner::tune(spec, files, &mut next, &stopped)
+        }
         (Study::VmLayers(vm), _) => vmtax_runner::vm_layers(vm, files, &stopped),
         (Study::VmExits(vm), _) => vmtax_runner::vm_exits(vm, files, &stopped),
         (_, Some(settings)) => vmtax_runner::profile(pid, settings, files, &stopped),

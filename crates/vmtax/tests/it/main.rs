@@ -40,5 +40,6 @@ mod share;
 mod share_faults;
 mod top;
 mod top_screen;
+mod tune;
 mod vm_layers;
 mod vm_settings;

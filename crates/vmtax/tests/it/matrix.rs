@@ -173,7 +173,7 @@ impl Guest {
         let first = &guest["functions"][0];
         assert!(first["name"].as_str().is_some_and(|name| name.ends_with("cpu::primes")), "{guest:#}");
         assert!(guest["joined"]["joined"]["share"].as_f64().unwrap() > 0.5, "{guest:#}");
-        assert!(files_below(&place.path("out")).iter().any(|file| file.ends_with("whole.folded")));
+        assert!(files_below(&place.path("out")).iter().any(|file| file.ends_with("with-guest.folded")));
     }
 
     fn everything(&self) {

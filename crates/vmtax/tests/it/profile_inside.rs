@@ -53,7 +53,7 @@ fn both_sides_come_into_one_picture() {
     let joined = &guest["joined"];
     assert!(joined["in_guest"].as_u64().unwrap() > 20, "{joined}");
     assert!(joined["joined"]["share"].as_f64().unwrap() > 0.7, "{joined}");
-    let whole = fs::read_to_string(place.path("out/whole.folded")).unwrap();
+    let whole = fs::read_to_string(place.path("out/with-guest.folded")).unwrap();
     let (mut all, mut together) = (0, 0);
     for line in whole.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
@@ -111,7 +111,7 @@ fn who_does_not_want_it_has_none_and_who_cannot_is_told() {
     let place = Place::new();
     let found = profile(&place, "out", "--guest-hz 0 -- cpu time=0.3");
     assert_eq!(found["guest"], Value::Null);
-    assert!(!place.path("out/whole.svg").exists());
+    assert!(!place.path("out/with-guest.svg").exists());
     place
         .vmtax("profile --machine micro-tcg --syscalls -- seqread")
         .fails(&["micro-tcg has no system calls", "--machine"]);

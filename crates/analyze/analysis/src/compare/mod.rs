@@ -19,9 +19,10 @@ pub use recordings::{Side, compare_recordings};
 use crate::overhead::{estimate, spread};
 use crate::warnings;
 use figures::{Figures, drift, name};
-use interim::InterimAnalyses;
+pub(crate) use interim::InterimAnalyses;
 use std::collections::BTreeMap;
-use verdict::{decide, holm};
+pub(crate) use verdict::decide;
+use verdict::holm;
 use vmtax_model::{
     Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan,
     REPORT_SCHEMA, TrialRecord, Verdict, Warning,
@@ -155,7 +156,7 @@ fn method(against: &[Against], min_effect: f64) -> String {
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
-            " Its 95 % CI lies between two of the rounds' sorted ratios (order statistics); its coverage, with the interim analysis after each round \
+            " The ends of its 95 % CI are two of the rounds' sorted ratios (order statistics); its coverage, with the interim analysis after each round \
              taken into account, is at least {:.1} %, distribution-free.",
             (c * 1000.0).floor() / 10.0
         )

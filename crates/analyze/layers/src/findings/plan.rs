@@ -162,6 +162,6 @@ fn method(rounds: u32) -> String {
     if rounds < FEWEST_ROUNDS {
         format!("{how}.")
     } else {
-        format!("{how}. Each 95 % CI lies between two of the rounds' sorted values (sign test).")
+        format!("{how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test).")
     }
 }

@@ -204,7 +204,7 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
     if is_kvm && !trace.imported && disk.is_none_or(|disk| disk.notify.is_empty()) {
         add(
-            format!("doorbells of {name}"),
+            format!("virtqueue kicks of {name}"),
             "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
                 .to_owned(),
             "give QEMU a QMP socket and the device an id, and trace once the guest is up",

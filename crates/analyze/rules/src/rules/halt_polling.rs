@@ -1,7 +1,7 @@
 //! A KVM that polls for halted vCPUs, in vain.
 
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue};
 
 /// The part of the vCPUs' time that polling in vain may take.
 const MAX_SHARE: f64 = 0.05;
@@ -44,6 +44,15 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 useful / 1e6
             ),
             gain: share,
+            change: Some(LiveChange {
+                action: "Let KVM poll for no halted vCPU".to_owned(),
+                cost: ChangeCost::HostSetting,
+                metric: LiveMetric::Requests,
+                settings: vec![SettingValue {
+                    setting: LiveSetting::HostFile { path: "/sys/module/kvm/parameters/halt_poll_ns".into() },
+                    value: "0".to_owned(),
+                }],
+            }),
             ..Finding::default()
         };
         if share >= MAX_SHARE && vain > useful { vec![finding] } else { Vec::new() }

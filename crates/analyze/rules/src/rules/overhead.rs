@@ -20,7 +20,7 @@ pub(super) const WAITING_READS: Rule = Rule {
     id: "waiting-reads",
     finds: "direct requests to the disk that take longer than natively, one at a time",
     remedies: &[measurement(
-        "Measure whether more I/O threads hide this latency (compare with fileio.threads=1)",
+        "Measure whether more concurrent requests hide this latency (compare with fileio.threads=1)",
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",
@@ -62,7 +62,10 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
         format!(" ({label})")
     };
     Some(Finding {
-        text: format!("On {machine}, {workload} is the workload with the largest mean overhead: {} times native{of}.", significant(mean)),
+        text: format!(
+            "On {machine}, {workload} is the workload with the largest mean overhead: {} times native{of}.",
+            significant(mean)
+        ),
         values: vec![("WORKLOAD", workload.to_string())],
         ..Finding::default()
     })

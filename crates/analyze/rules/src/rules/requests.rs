@@ -74,7 +74,7 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
             ("VALUE", value.to_owned()),
             ("BASE", best.base.escape_default().to_string()),
         ],
-        unfit: None,
+        ..Finding::default()
     })
 }
 

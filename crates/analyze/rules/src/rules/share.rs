@@ -197,7 +197,7 @@ fn finding(
             ("BASE", base),
             ("COMMANDS", commands(column, own)),
         ],
-        unfit: None,
+        ..Finding::default()
     }
 }
 

@@ -5,7 +5,10 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::percent;
-use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadRates, VmRates, shell_line};
+use vmtax_model::{
+    ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue, ThreadRates, VmRates,
+    shell_line,
+};
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
 const MIN_READY: f64 = 0.1;
@@ -53,6 +56,7 @@ pub(super) const VM_THROTTLED: Rule = Rule {
             ),
             gain: fraction,
             values: values(vm),
+            change: without_quota(vm),
             ..Finding::default()
         };
         let throttled = |vm: &'_ VmRates| vm.throttled.filter(|fraction| *fraction >= MIN_SHARE);
@@ -73,6 +77,7 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
             ),
             gain: fraction,
             values: values(vm),
+            change: on_all_cpus(vm),
             ..Finding::default()
         };
         let waiting = |vm: &VmRates| run_queue_wait(vm.ready?, vm.throttled, MIN_READY);
@@ -120,6 +125,30 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
 /// Run-queue wait of `least` and more that is no throttling: kernels before 6.18 count that in it, and it has its own rule.
 pub(super) fn run_queue_wait(ready: f64, throttled: Option<f64>, least: f64) -> Option<f64> {
     Some(ready).filter(|ready| *ready >= least && *ready > 2.0 * throttled.unwrap_or(0.0))
+}
+
+/// No CPU quota in any of the VM's groups, which `vmtax tune` can try.
+fn without_quota(vm: &VmRates) -> Option<LiveChange> {
+    let unlimited = vm.settings.quotas.iter().map(|quota| SettingValue {
+        setting: LiveSetting::HostFile { path: quota.file.clone() },
+        value: quota.unlimited.clone(),
+    });
+    live("Remove the CPU quota of the VM's control group", unlimited.collect())
+}
+
+/// All of the host's CPUs for threads that are pinned to fewer, which `vmtax tune` can try.
+fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
+    let unpinned = vm.settings.pinned.iter().map(|thread| SettingValue {
+        setting: LiveSetting::Affinity { tid: thread.tid },
+        value: vm.settings.host_cpus.clone(),
+    });
+    live("Let the VM's threads run on all CPUs of the host", unpinned.collect())
+}
+
+/// A change of the VM's CPU time; none without a setting.
+fn live(action: &str, settings: Vec<SettingValue>) -> Option<LiveChange> {
+    let change = LiveChange { action: action.to_owned(), cost: ChangeCost::Live, metric: LiveMetric::Run, settings };
+    Some(change).filter(|change| !change.settings.is_empty())
 }
 
 /// The command that resumes a VM, its manager's.

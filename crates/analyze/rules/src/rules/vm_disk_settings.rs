@@ -5,10 +5,11 @@ use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
-use serde_json::json;
+use serde_json::{Value, json};
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, IoLimits, IoRates, Qcow2Settings, Remedy, SettingPlace, VmRates,
+    ChangeCost, DiskRates, DiskSettings, IoLimits, IoRates, LiveChange, LiveMetric, LiveSetting, Qcow2Settings, Remedy,
+    SettingPlace, SettingValue, VmRates,
 };
 
 /// Requests that use so much of a limit run at it.
@@ -56,6 +57,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                     ("READ_BACK", read_limits(vm, settings, limits)),
                     ("VM", vm.argument()),
                 ],
+                change: Some(without_limits(settings, limits)),
                 ..Finding::default()
             })
         })
@@ -152,6 +154,7 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
                 // What a hit takes is not known: it may be next to nothing.
                 gain: time * (1.0 - covered),
                 values: cache_values(vm, settings, image),
+                change: larger_cache(settings, image),
                 // A disk whose first node is the throttle group's has no such options.
                 unfit: settings.limits.as_ref().filter(|limits| limits.is_object).map(|_| SettingPlace::Qmp),
             })
@@ -241,6 +244,41 @@ fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> String {
     }
 }
 
+/// No limits, which `vmtax tune` can try.
+fn without_limits(disk: &DiskSettings, limits: &IoLimits) -> LiveChange {
+    const OF_A_GROUP: [&str; 6] = ["iops-total", "iops-read", "iops-write", "bps-total", "bps-read", "bps-write"];
+    let (setting, value) = if limits.is_object {
+        let property = LiveSetting::QomProperty { path: group_path(limits), property: "limits".to_owned() };
+        (property, Value::from_iter(OF_A_GROUP.map(|limit| (limit, 0))))
+    } else {
+        (LiveSetting::DiskLimits { device: disk.device.clone() }, json!({}))
+    };
+    LiveChange {
+        action: format!("Remove the I/O limits of {}", disk.name),
+        cost: ChangeCost::Live,
+        metric: LiveMetric::Latency,
+        settings: vec![SettingValue { setting, value: value.to_string() }],
+    }
+}
+
+/// A cache for all tables, which `vmtax tune` can try where what it is now is known.
+fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange> {
+    let setting = LiveSetting::Qcow2Cache { device: disk.device.clone(), started_with: image.l2_cache? };
+    let full = full_cache(image);
+    let is_first_node = !disk.limits.as_ref().is_some_and(|limits| limits.is_object);
+    is_first_node.then(|| LiveChange {
+        action: format!("Give the qcow2 image of {} an L2 cache of {}", disk.name, bytes(full)),
+        cost: ChangeCost::Live,
+        metric: LiveMetric::Latency,
+        settings: vec![SettingValue { setting, value: full.to_string() }],
+    })
+}
+
+/// The cache that holds all tables of an image, in whole clusters, bytes.
+fn full_cache(image: &Qcow2Settings) -> u64 {
+    image.full_cache().checked_next_multiple_of(image.cluster_size.max(1)).unwrap_or(u64::MAX)
+}
+
 fn group_path(limits: &IoLimits) -> String {
     format!("/objects/{}", limits.group)
 }
@@ -254,7 +292,7 @@ fn read_factor(vm: &VmRates) -> Option<f64> {
 }
 
 fn cache_values(vm: &VmRates, disk: &DiskSettings, image: &Qcow2Settings) -> Vec<(&'static str, String)> {
-    let full = image.full_cache().checked_next_multiple_of(image.cluster_size.max(1)).unwrap_or(u64::MAX);
+    let full = full_cache(image);
     // Devices that the user did not name have brackets in their path.
     let reopen = |size: u64| {
         let line = format!("qemu-io -d {} \"reopen -o l2-cache-size={size}\"", disk.device);

@@ -51,8 +51,8 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
     [measurement("Use its sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in the published comparison (Xue Chunyu, 2020: `vmtax reproduce show sysbench-five`), so their figures are not \
-             comparable: {what}.")
+        format!("Workloads are smaller than in published sysbench figures (`vmtax reproduce show sysbench-five`), with which these cannot be \
+             compared: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(

@@ -130,6 +130,18 @@ impl Plan {
                 }
                 Ok(())
             }
+            Study::Tune(tune) => {
+                if !(self.machines.is_empty() && self.workloads.is_empty()) {
+                    return invalid("[tune] names a VM that runs already: leave machines and workload empty");
+                }
+                if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
+                    return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
+                }
+                if !tune.candidates.iter().all(|candidate| (0.0..=1.0).contains(&candidate.ceiling)) {
+                    return invalid("[tune] takes ceilings between 0 and 1");
+                }
+                Ok(())
+            }
             Study::Import(import) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
                     return invalid("[import] names traces that are there: leave machines and workload empty");

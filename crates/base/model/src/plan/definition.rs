@@ -8,7 +8,7 @@ use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, Tree, WorkloadSpec};
+use crate::{Machine, Probes, Tree, TuneSpec, WorkloadSpec};
 
 /// The trials to make, how often and in which order. As TOML:
 ///
@@ -117,6 +117,11 @@ impl Plan {
         }
     }
 
+    /// What is tried on a running VM.
+    pub fn tune(&self) -> Option<&TuneSpec> {
+        if let Study::Tune(spec) = &self.study { Some(spec) } else { None }
+    }
+
     /// The files of other tools that are imported.
     pub fn imported(&self) -> Option<&ImportedFiles> {
         if let Study::Import(files) = &self.study { Some(files) } else { None }
@@ -125,6 +130,7 @@ impl Plan {
     /// Whether it attaches to a process or imports files, and boots nothing.
     pub fn is_attached(&self) -> bool {
         self.observed_vm().is_some()
+            || self.tune().is_some()
             || self.imported().is_some()
             || self.profile().is_some_and(ProfileSettings::is_attached)
     }

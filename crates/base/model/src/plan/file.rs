@@ -11,7 +11,7 @@ use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, CompareSpec, ProfileSpec, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, SCHEMA, Tree, WorkloadSpec};
+use crate::{Machine, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]
@@ -47,6 +47,8 @@ struct PlanFile {
     profile: Option<ProfileSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vm: Option<ObservedVm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tune: Option<Box<TuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
@@ -118,6 +120,7 @@ impl TryFrom<PlanFile> for Plan {
             "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
+            "tune" => Study::Tune(file.tune.take().ok_or_else(|| lacks("tune"))?),
             "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
@@ -132,6 +135,7 @@ impl TryFrom<PlanFile> for Plan {
             ("compare", file.compare.is_some()),
             ("profile", file.profile.is_some()),
             ("vm", file.vm.is_some()),
+            ("tune", file.tune.is_some()),
             ("import", file.import.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
@@ -169,6 +173,7 @@ impl From<Plan> for PlanFile {
             compare: plan.comparison(),
             profile: plan.profile().cloned(),
             vm: plan.observed_vm().cloned(),
+            tune: plan.tune().cloned().map(Box::new),
             import: plan.imported().cloned(),
             machines: plan.machines,
             probes: plan.probes,

@@ -5,7 +5,7 @@ use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
-use crate::{WorkloadName, WorkloadSpec};
+use crate::{TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
 /// A kind of question, from its plan to its report.
@@ -35,6 +35,8 @@ pub enum Study {
     VmExits(ObservedVm),
     /// Why a running VM is slow.
     Diagnose(ObservedVm),
+    /// Which live settings make a running VM faster.
+    Tune(Box<TuneSpec>),
     /// What traces say that other tools recorded.
     Import(ImportedFiles),
 }
@@ -74,6 +76,7 @@ impl Study {
             Study::VmLayers(_) => "vm-layers",
             Study::VmExits(_) => "vm-exits",
             Study::Diagnose(_) => "diagnose",
+            Study::Tune(_) => "tune",
             Study::Import(_) => "import",
         }
     }

@@ -5,7 +5,7 @@ use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::CgroupCounters;
+use vmtax_model::{CgroupCounters, CpuQuota};
 
 /// Where hosts with both versions mount version 2.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -48,6 +48,21 @@ pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
         memory_high: event("high"),
         oom_kills: event("oom_kill"),
     }
+}
+
+/// The CPU quotas of these groups.
+pub fn cpu_quotas(groups: &Cgroups) -> Vec<CpuQuota> {
+    let limited = |folder: &PathBuf| {
+        let quota = |name: &str, unlimited: &str, is_limited: fn(&str) -> bool| {
+            let file = folder.join(name);
+            fs::read_to_string(&file)
+                .is_ok_and(|text| is_limited(text.trim()))
+                .then(|| CpuQuota { file, unlimited: unlimited.to_owned() })
+        };
+        quota("cpu.max", "max 100000", |text| !text.starts_with("max"))
+            .or_else(|| quota("cpu.cfs_quota_us", "-1", |text| text != "-1"))
+    };
+    groups.cpu.iter().filter_map(limited).collect()
 }
 
 /// The folder of a controller, by the text of `/proc/PID/cgroup`: version 1's where the host has it, else version 2's.
@@ -135,6 +150,10 @@ mod tests {
         }
         let cpu: BTreeSet<PathBuf> = with_parents(&own).into_iter().collect();
         assert_eq!(cpu, [root.path().join("a"), own.clone()].into());
+        fs::write(own.join("cpu.max"), "20000 100000\n").unwrap();
+        fs::write(root.path().join("a/cpu.cfs_quota_us"), "-1\n").unwrap();
+        let quotas = cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None });
+        assert_eq!(quotas, [CpuQuota { file: own.join("cpu.max"), unlimited: "max 100000".to_owned() }]);
         fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
         let counters = cgroup_counters(&Cgroups { cpu, memory: Some(own) });
         assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));

@@ -6,6 +6,7 @@ mod exits;
 mod inside;
 mod observer;
 mod profile;
+mod tune;
 mod vm_blocks;
 mod wait;
 
@@ -14,6 +15,7 @@ pub use diagnose::diagnose;
 pub use exits::vm_exits;
 pub(crate) use observer::{Observation, TrialStore};
 pub use profile::profile;
+pub use tune::tune;
 pub use vm_blocks::vm_layers;
 
 use blocks::BlockObserver;

@@ -77,7 +77,7 @@ pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'stati
     move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
 }
 
-fn unstorable(error: &RecordingError) -> MachineError {
+pub(super) fn unstorable(error: &RecordingError) -> MachineError {
     let source = io::Error::other(error.to_string());
     MachineError::System { what: "storing what was observed".to_owned(), source }
 }

@@ -4,6 +4,7 @@ use super::daemon::Daemon;
 use super::level::Level;
 use super::pause::Pause;
 use super::threads::counted;
+use crate::change::pinned;
 use crate::vm::Vm;
 use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::counters::{Questions, counters, queues};
@@ -15,8 +16,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{DiskCounters, GuestCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, interfaces, memory, process_io, started, thread_times,
-    transparent_huge,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, memory, process_io, started,
+    thread_times, transparent_huge,
 };
 use vmtax_observe::{processes, thread_names};
 
@@ -201,6 +202,8 @@ impl Sampler {
             self.vhost = of_kernel.map(|stat| stat.pid).collect();
         }
         self.settings = self.vm.settings(self.level >= Level::Histograms);
+        self.settings.quotas = cpu_quotas(&self.cgroups);
+        (self.settings.host_cpus, self.settings.pinned) = pinned(self.facts.threads.iter().map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();

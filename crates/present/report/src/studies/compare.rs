@@ -163,10 +163,15 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
-        .column(Column::figures("adjusted p").spare(2), |row| format!("{:.3}", row.p_adjusted))
+        .column(Column::figures("adjusted p").spare(2), |row| p_value(row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
         .notes(notes(against, findings))
+}
+
+/// A probability to three digits: none is 0.
+fn p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
 /// The interval, marked where only the correction contradicts it.
@@ -184,8 +189,8 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
     let meaning = format!(
-        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; the cost of a rate is its \
-         inverse. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
+        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; of a rate the ratio is \
+         baseline ÷ variant. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
@@ -331,12 +336,12 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds of at most 40: every metric has a verdict", "n = 23 rounds of at most 40".
+/// "n = 12 rounds: stopped before 40, every metric has a verdict", "n = 23 rounds of at most 40".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n} of at most {planned}: every metric has a verdict"),
+        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a verdict"),
         planned => format!("{n} of at most {planned}"),
     }
 }
@@ -380,8 +385,8 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
     };
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
     let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
-    let largest =
-        largest.map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
+    let largest = largest
+        .map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
     format!("{}{largest}", counts.join(", "))
 }
 

@@ -363,7 +363,7 @@ mod tests {
             let line = "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus".to_owned();
             let remedy = Remedy { line, ..Remedy::default() };
             let (rule, finding) = (rule.to_owned(), format!("{rule}."));
-            Advice { rule, finding, gain, remedies: vec![remedy], source: "Linux".to_owned() }
+            Advice { rule, finding, gain, remedies: vec![remedy], change: None, source: "Linux".to_owned() }
         };
         let all = by_gain(vec![advice("qemu-run-queue-wait", 0.06), advice("command-steal", 0.54)]);
         let texts: Vec<(&str, usize)> = all.iter().map(|one| (one.finding.as_str(), one.remedies.len())).collect();

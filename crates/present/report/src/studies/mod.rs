@@ -15,6 +15,7 @@ pub mod overhead;
 pub mod profile;
 pub mod reproduction;
 pub mod shares;
+pub mod tune;
 pub mod vm_diagnosis;
 pub mod vm_exits;
 pub mod vm_layers;

@@ -232,13 +232,13 @@ fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&Machin
         cells.extend(intervals.then(|| [Cell::default(), Cell::default()]).into_iter().flatten());
         return;
     };
-    let mark = if *verdict == Verdict::Inconclusive { "~" } else { "" };
     let tone = if *verdict == Verdict::Slower && cost.median < 2.0 { Tone::Warn } else { verdict::tone(*verdict) };
     let ends = cost.interval.as_ref();
     let interval =
         Cell::from(ends.map_or(String::new(), range)).short(ends.map_or(String::new(), |i| half_width(cost.median, i)));
     let paired = column.and_then(|column| row.paired(column)).unwrap_or_else(|| ratio(cost.median));
-    let ratio = Cell::from(format!("{mark}{paired}"));
+    let ratio = if *verdict == Verdict::Inconclusive { format!("({paired})") } else { paired };
+    let ratio = Cell::from(ratio);
     let sure = intervals.then(|| [interval, verdict::label(*verdict, row.unit).into()]).into_iter().flatten();
     cells.extend([ratio].into_iter().chain(sure).map(|cell| cell.tone(tone)));
 }
@@ -247,10 +247,10 @@ fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&Machin
 fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if !guests(findings).is_empty() {
-        let sure = if view::has_intervals(findings) { " ~: inconclusive, the 95 % CI contains ×1." } else { "" };
+        let sure = if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
             "Medians over rounds. Overhead: the median of the rounds' cost ratios to native (paired); above ×1 the guest costs more; \
-             the cost of a rate is its inverse.{sure}"
+             of a rate it is native ÷ guest.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();

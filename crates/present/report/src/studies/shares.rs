@@ -278,12 +278,12 @@ fn figures(findings: &ShareFindings, workload: WorkloadName, rows: &[&ShareRow],
 fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
     match (&cell.spread, &cell.against) {
         (Some(s), Some(cost)) => {
-            let mark = if cost.verdict == Verdict::Inconclusive { "~" } else { "" };
             let paired = match base_median(row, base) {
                 Some(base) => verdict::paired(cost.ratio.median, base, s.median, Some(row.metric.better())),
                 None => ratio(cost.ratio.median),
             };
-            format!("{} {mark}{paired}", value(row.metric.unit(), s.median))
+            let paired = if cost.verdict == Verdict::Inconclusive { format!("({paired})") } else { paired };
+            format!("{} {paired}", value(row.metric.unit(), s.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),
         (None, _) if cell.unsupported.is_some() => "none".to_owned(),

@@ -135,7 +135,7 @@ fn rate(per_s: f64) -> String {
 fn notes(found: &VmLayers) -> Vec<String> {
     let is_from_host = found.layers.columns.first().is_none_or(|column| column.from_host);
     let scope = if is_from_host {
-        "GAVG = KAVG + DAVG: from the doorbell to the interrupt's delivery; DAVG the part at the host's device, KAVG the rest: \
+        "GAVG = KAVG + DAVG: from the virtqueue kick to the interrupt's delivery; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
     } else {
         "GAVG: from the guest's block layer taking a request to its completion there."

@@ -119,12 +119,12 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
     layers.into_iter().map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect())).collect()
 }
 
-/// The percent of the whole that a column's requests are in service in a layer.
+/// The percent of the whole that a column's requests are service time of a layer.
 pub fn percent_in_service(column: &LayerColumn, layer: Layer) -> f64 {
     column.rows.iter().filter(|r| r.layer == layer && r.state == State::Running).map(|r| r.percent).sum()
 }
 
-/// The state other than in service that more than half of a layer's time is, if any.
+/// The state other than service time that more than half of a layer's time is, if any.
 pub fn mostly(column: &LayerColumn, layer: Layer) -> Option<State> {
     let whole = percent_of(column, layer);
     let rows = || column.rows.iter().filter(|r| r.layer == layer);
@@ -155,7 +155,7 @@ pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
     column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum()
 }
 
-/// A state for tables of segments, where an empty one is in service.
+/// A state for tables of segments, where an empty one is service time.
 pub fn state(state: State) -> &'static str {
     if state == State::Running { "" } else { state.label() }
 }

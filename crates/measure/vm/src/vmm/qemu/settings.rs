@@ -30,7 +30,7 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
         }
         disk.limits = disk.limits.take().filter(is_limit);
     }
-    VmSettings { qemu: qemu_version(&version), disks, shares }
+    VmSettings { qemu: qemu_version(&version), disks, shares, ..VmSettings::default() }
 }
 
 fn qemu_version(answer: &Value) -> Option<(u32, u32)> {

@@ -19,7 +19,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         Column::words("mean traced request"),
         Column::figures(scale.unit),
         Column::figures("%"),
-        Column::figures("in service %"),
+        Column::figures("service %"),
         Column::words("").spare(1),
     ];
     let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
@@ -48,7 +48,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
     }
     unexplained(&mut table);
-    table.notes(vec!["Both % are of the whole request; in service %: the layer without its waits.".to_owned()])
+    table.notes(vec!["Both % are of the whole request; service %: the layer's service time, without its waits.".to_owned()])
 }
 
 /// Percent of the whole that no row accounts for.
@@ -146,7 +146,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
     let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
     let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let signs = [
-        rows().any(|r| r.state == State::Running).then(|| "empty state: in service".to_owned()),
+        rows().any(|r| r.state == State::Running).then(|| "empty state: service time".to_owned()),
         again.then(|| "″ same segment, in another state".to_owned()),
         words::below_bound(&[column]),
         rows()

@@ -85,7 +85,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     )
 }
 
-/// "75 % is run-queue wait (host), 20 % is in service and 2 % is CPU wake-up from idle": the largest states.
+/// "75 % is run-queue wait (host), 20 % is service time and 2 % is CPU wake-up from idle": the largest states.
 pub fn largest_states(column: &LayerColumn) -> String {
     let states = view::states_of(column).into_iter().map(|(state, _, percent)| (state.label(), percent));
     let named = states.take(NAMED.0).filter(|(_, part)| *part >= 0.5);
@@ -149,7 +149,7 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let side_by_side =
         several.then(|| Section::new("Layers side by side", vec![Block::Table(means(findings, &columns))]));
     let stack = Figure {
-        caption: "Mean of a traced request by layer; plain where it is in service, hatched where it waits. The line across a bar \
+        caption: "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
                   is the untraced control's mean."
             .to_owned(),
         ..Figure::new(Stack { host: findings.host.as_ref(), columns })

@@ -12,13 +12,13 @@ pub fn observer(column: &LayerColumn) -> String {
     };
     let effect = match observer.interval {
         Some(i) => format!(
-            "{} (paired median of the rounds, 95\u{a0}% CI {})",
+            "{} (median of the rounds' ratios, not the ratio of the medians above; 95\u{a0}% CI {})",
             signed_percent(observer.median - 1.0),
             span(i.low - 1.0, i.high - 1.0, signed_percent)
         ),
         None => {
             let effect = signed_percent(observer.median - 1.0);
-            format!("{effect} (paired median of the rounds)")
+            format!("{effect} (median of the rounds' ratios, not the ratio of the medians above)")
         }
     };
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
@@ -47,7 +47,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
         _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
-            "inconclusive, the CI also contains the overhead before the correction"
+            "inconclusive, the CI also contains the uncorrected overhead"
         }
         _ => "they agree within the CI",
     };

@@ -36,8 +36,8 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
                  copied while it waited; a running thread has none among them (--stop-threads)."
             ),
             stops => format!(
-            "Wall-clock sampling, {moments} times: a thread was stopped {}, for {} (median), {} (p99), {} (max); {} of waiting \
-             threads needed no stop.",
+            "Wall-clock samples of all threads: {moments}; threads were stopped {}, for {} (median), {} (p99), {} (max) each; {} of \
+             waiting threads needed no stop.",
             times(stops),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn stops_are_reported_and_their_end() {
         let mut findings = of(200);
-        assert!(said(&findings).contains("a thread was stopped 200 times") && !said(&findings).contains("any more"));
+        assert!(said(&findings).contains("threads were stopped 200 times") && !said(&findings).contains("any more"));
         let wall = findings.wall.as_mut().unwrap();
         wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
         assert!(

@@ -44,12 +44,12 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let polling = polled.map_or(String::new(), |part| format!(" (halt polling by KVM {})", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
-        (runnable, "runnable without a CPU".to_owned()),
+        (runnable, "waiting for a CPU (run queue)".to_owned()),
         (halted, "idle (guest halted)".to_owned()),
     ];
     let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.push((waiting(WaitFor::Other), "in other waits".to_owned()));
+    parts.push((waiting(WaitFor::Other), "waiting (cause unknown)".to_owned()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
     let part = |(part, what): &(f64, String)| {
@@ -66,7 +66,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} was runnable without a CPU {}", thread.name, number::percent(runnable))
+        format!("; {} was waiting for a CPU {}", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",

@@ -1,0 +1,90 @@
+//! Which live settings make a running VM faster: what to measure next, and what the measurements say.
+
+mod moved;
+mod series;
+#[cfg(test)]
+mod simulated;
+mod steps;
+
+pub use steps::next_step;
+
+use series::{Decision, Series, facts};
+use steps::{elapsed, is_refused};
+use vmtax_model::{TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict};
+
+/// What was found; `None` where not even the VM is recorded.
+pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
+    let vm = facts(records)?.clone();
+    let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|candidate| row(spec, records, candidate)).collect();
+    let is_kept = |number: &usize| rows[*number].verdict == TuneVerdict::Keep;
+    let kept: Vec<usize> = (0..rows.len()).filter(is_kept).collect();
+    let helped = |row: &&TuneRow| row.confirmation.is_some();
+    let phase = if rows.iter().filter(helped).count() > 1 { TunePhase::Total } else { TunePhase::Confirmation };
+    let total = Series::of(spec, records, phase, &kept).comparison();
+    let is_on =
+        records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
+    let ended =
+        records.iter().find_map(|record| if let TuneRecord::Ended { why } = record { Some(why.clone()) } else { None });
+    let is_undecided = |number| is_undecided(spec, records, number);
+    let over = || "the time was over before all was decided: give --duration more".to_owned();
+    Some(TuneFindings {
+        metric: metric(spec, &kept),
+        moved: if kept.is_empty() { Vec::new() } else { moved::moved(&vm, records, phase, &kept) },
+        vm,
+        applied: spec.apply,
+        total,
+        candidates: rows,
+        is_on,
+        not_tried: spec.not_tried.clone(),
+        ended: ended.or_else(|| (spec.apply && (0..spec.candidates.len()).any(is_undecided)).then(over)),
+        seconds: elapsed(records).as_secs_f64(),
+    })
+}
+
+/// What the figure that counts is called: of the first that is kept.
+fn metric(spec: &TuneSpec, kept: &[usize]) -> String {
+    match &spec.metric {
+        Some(TuneMetric::Command { line, .. }) => format!("what `{line}` prints"),
+        Some(TuneMetric::Vm(metric)) => metric.label().to_owned(),
+        None => {
+            let first = kept.first().and_then(|first| spec.candidates.get(*first)).or(spec.candidates.first());
+            first.map_or_else(String::new, |candidate| candidate.change.metric.label().to_owned())
+        }
+    }
+}
+
+/// Whether more pairs would have decided about a candidate.
+fn is_undecided(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> bool {
+    let decision = |phase| Series::of(spec, records, phase, &[number]).decision();
+    match decision(TunePhase::Screening) {
+        _ if is_refused(records, number) => false,
+        None => true,
+        Some(Decision::Helps) => decision(TunePhase::Confirmation).is_none(),
+        Some(_) => false,
+    }
+}
+
+fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> TuneRow {
+    let of = |phase| Series::of(spec, records, phase, &[number]);
+    let (screening, confirmation) = (of(TunePhase::Screening), of(TunePhase::Confirmation));
+    let refused = records.iter().find_map(|record| match record {
+        TuneRecord::Refused { candidate, why } if *candidate == number => Some(why.clone()),
+        _ => None,
+    });
+    let verdict = match (screening.decision(), confirmation.decision()) {
+        _ if is_refused(records, number) => TuneVerdict::Refused,
+        _ if screening.pairs() == 0 => TuneVerdict::NotMeasured,
+        (Some(Decision::Helps), Some(Decision::Helps)) => TuneVerdict::Keep,
+        (Some(Decision::Fails), _) | (_, Some(Decision::Fails)) => TuneVerdict::Reject,
+        _ => TuneVerdict::Inconclusive,
+    };
+    let no_load = "the load did not give this figure: it stopped, or is too small";
+    let unmeasurable = (screening.decision() == Some(Decision::Unmeasurable)).then(|| no_load.to_owned());
+    TuneRow {
+        candidate: spec.candidates[number].clone(),
+        verdict,
+        why: refused.or(unmeasurable),
+        screening: screening.comparison(),
+        confirmation: confirmation.comparison(),
+    }
+}

@@ -1,0 +1,134 @@
+//! How often a tuning keeps what has no effect, and what its intervals promise: replayed on noise of known kinds.
+
+use super::{next_step, tune};
+use vmtax_model::{
+    Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneFindings, TuneMetric, TuneRecord, TuneSpec,
+    TuneStep, TuneVerdict, VmCounters,
+};
+
+/// A generator of its own for each tuning (xorshift64*).
+struct Noise(u64);
+
+impl Noise {
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.
+    fn log(&mut self, minutes: f64) -> f64 {
+        let tail = if self.uniform() < 0.1 { self.uniform() * 0.5 } else { 0.0 };
+        0.05 * self.normal() + tail + 0.03 * minutes
+    }
+}
+
+fn candidate(number: usize) -> Candidate {
+    let change = LiveChange {
+        action: format!("change {number}"),
+        cost: ChangeCost::Live,
+        metric: LiveMetric::Latency,
+        settings: Vec::new(),
+    };
+    Candidate { rule: String::new(), finding: String::new(), ceiling: 0.1, change }
+}
+
+pub(super) fn spec(candidates: usize) -> TuneSpec {
+    TuneSpec {
+        pid: 1,
+        apply: true,
+        time_ms: 3_600_000,
+        block_ms: 1500,
+        metric: Some(TuneMetric::Command { line: "figure".to_owned(), higher_is_better: false }),
+        candidates: (0..candidates).map(candidate).collect(),
+        not_tried: Vec::new(),
+    }
+}
+
+/// Where each of the candidates multiplies the cost by a factor.
+fn tuned(factors: &[f64], seed: u64) -> (TuneFindings, usize) {
+    let spec = spec(factors.len());
+    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut records = vec![TuneRecord::Vm(Box::new(crate::rates::tests::facts(1)))];
+    let mut at_ns = 1;
+    loop {
+        let plan = match next_step(&spec, seed, &records) {
+            TuneStep::End(candidates) => {
+                records.push(TuneRecord::Kept { candidates });
+                break;
+            }
+            TuneStep::Pair(plan) => plan,
+        };
+        let mut block = |changed: bool, plan: &PairPlan| {
+            let on = plan.base.iter().chain(plan.changed.iter().filter(|_| changed));
+            let factor: f64 = on.map(|number| factors[*number]).product();
+            let printed = Some(100.0 * factor * noise.log(at_ns as f64 / 6e10).exp());
+            let at = |at_ns| VmCounters { at_ns, ..VmCounters::default() };
+            let block = TuneBlock { before: at(at_ns), after: at(at_ns + 1_500_000_000), printed };
+            at_ns += 1_700_000_000;
+            Box::new(block)
+        };
+        let first = block(plan.changed_first, &plan);
+        let second = block(!plan.changed_first, &plan);
+        let (with, without) = if plan.changed_first { (first, second) } else { (second, first) };
+        records.push(TuneRecord::Pair { plan, without, with });
+    }
+    let pairs = records.iter().filter(|record| matches!(record, TuneRecord::Pair { .. })).count();
+    (tune(&spec, &records).unwrap(), pairs)
+}
+
+#[test]
+fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
+    let runs = 400;
+    let mut factors = vec![1.0; 12];
+    let duds: usize = (0..runs)
+        .filter(|seed| tuned(&factors, *seed).0.candidates.iter().any(|row| row.verdict == TuneVerdict::Keep))
+        .count();
+    assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} without a real one");
+    factors[4] = 0.7;
+    let (mut duds, mut found, mut held) = (0, 0, 0);
+    for seed in 0..runs {
+        let (findings, _) = tuned(&factors, seed);
+        let kept = |number: usize| findings.candidates[number].verdict == TuneVerdict::Keep;
+        duds += usize::from((0..12).any(|number| number != 4 && kept(number)));
+        if kept(4) {
+            found += 1;
+            let interval = findings.candidates[4].confirmation.unwrap().ratio.interval.unwrap();
+            held += usize::from((interval.low..=interval.high).contains(&0.7));
+        }
+    }
+    assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} beside a real one");
+    assert!(found * 100 >= 95 * runs as usize, "{found} of {runs} found");
+    assert!(held * 100 >= 95 * found, "the interval holds the gain in {held} of {found}");
+}
+
+#[test]
+fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measured() {
+    let (findings, pairs) = tuned(&[0.5, 1.0, 0.6, 1.3], 7);
+    let verdicts: Vec<TuneVerdict> = findings.candidates.iter().map(|row| row.verdict).collect();
+    assert_eq!((verdicts[0], verdicts[2], verdicts[3]), (TuneVerdict::Keep, TuneVerdict::Keep, TuneVerdict::Reject));
+    assert_ne!(verdicts[1], TuneVerdict::Keep);
+    let total = findings.total.unwrap().ratio;
+    assert!((0.25..0.36).contains(&total.median) && total.interval.unwrap().high < 0.5, "{total:?}");
+    assert!(findings.is_on && findings.ended.is_none() && pairs < 90, "{pairs} pairs");
+    // What harms is taken back after three pairs.
+    assert_eq!(findings.candidates[3].screening.unwrap().rounds, 3);
+}
+
+#[test]
+fn a_budget_ends_it_and_says_so() {
+    let findings = {
+        let spec = TuneSpec { time_ms: 1, ..spec(2) };
+        let records = [TuneRecord::Vm(Box::new(crate::rates::tests::facts(1)))];
+        let TuneStep::Pair(first) = next_step(&spec, 1, &records) else { panic!("nothing is measured") };
+        assert_eq!((first.changed, first.base), (vec![0], vec![]));
+        tune(&spec, &records).unwrap()
+    };
+    assert!(findings.ended.unwrap().contains("--duration"));
+    assert!(findings.candidates.iter().all(|row| row.verdict == TuneVerdict::NotMeasured));
+}

@@ -1,0 +1,121 @@
+//! Settings of a running VM and its host that can be changed while the VM runs.
+
+use crate::ChangeCost;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A setting that can be read, changed, read back and undone while the VM runs. Its values are texts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum LiveSetting {
+    /// A file of the host's kernel, or of a control group. Of several values in a line the one in brackets is in effect.
+    HostFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The CPUs on which a thread may run, as a list: `0-3,8`.
+    Affinity {
+        /// The thread.
+        tid: i32,
+    },
+    /// The I/O limits of a disk that are no object of their own: the arguments of `block_set_io_throttle` as a JSON object.
+    /// `{}` is none.
+    DiskLimits {
+        /// The disk's device, as QEMU names it.
+        device: String,
+    },
+    /// A property of one of QEMU's objects, as JSON.
+    QomProperty {
+        /// The object.
+        path: String,
+        /// The property.
+        property: String,
+    },
+    /// `l2-cache-size` of the qcow2 image behind a disk, bytes. QEMU does not tell it.
+    Qcow2Cache {
+        /// The disk's device, as QEMU names it.
+        device: String,
+        /// The size with which QEMU started, bytes.
+        started_with: u64,
+    },
+}
+
+impl LiveSetting {
+    /// As people write it.
+    pub fn label(&self) -> String {
+        match self {
+            LiveSetting::HostFile { path } => path.display().to_string(),
+            LiveSetting::Affinity { tid } => format!("CPU affinity of TID {tid}"),
+            LiveSetting::DiskLimits { device } => format!("I/O limits of {device}"),
+            LiveSetting::QomProperty { path, property } => format!("{property} of {path}"),
+            LiveSetting::Qcow2Cache { device, .. } => format!("l2-cache-size of {device}"),
+        }
+    }
+
+    /// Whether it is of the VM's process: gone when that has ended.
+    pub fn is_of_process(&self) -> bool {
+        !matches!(self, LiveSetting::HostFile { .. })
+    }
+}
+
+/// A setting with the value that it gets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingValue {
+    /// The setting.
+    pub setting: LiveSetting,
+    /// The value.
+    pub value: String,
+}
+
+/// A change of a running VM that `vmtax tune` can make, measure and undo: settings that change together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveChange {
+    /// What is done, for people: an imperative phrase without a full stop.
+    pub action: String,
+    /// Whether the VM alone changes ([`ChangeCost::Live`]) or its host, too.
+    pub cost: ChangeCost,
+    /// What shows whether it helps.
+    pub metric: LiveMetric,
+    /// The settings.
+    pub settings: Vec<SettingValue>,
+}
+
+/// A figure of a running VM that shows whether a change helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum LiveMetric {
+    /// Mean latency of the disks' requests in QEMU and below: QAVG.
+    Latency,
+    /// Requests of the disks per second.
+    Requests,
+    /// Part of the time that the vCPUs were on a CPU: %RUN.
+    Run,
+    /// VM exits per second.
+    Exits,
+}
+
+impl LiveMetric {
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<LiveMetric> {
+        LiveMetric::ALL.iter().copied().find(|metric| metric.to_string() == name)
+    }
+
+    /// All.
+    pub const ALL: &[LiveMetric] = <LiveMetric as strum::VariantArray>::VARIANTS;
+
+    /// What it is called in reports.
+    pub fn label(self) -> &'static str {
+        match self {
+            LiveMetric::Latency => "latency of disk requests (QAVG)",
+            LiveMetric::Requests => "disk requests",
+            LiveMetric::Run => "CPU time of the vCPUs (%RUN)",
+            LiveMetric::Exits => "VM exits",
+        }
+    }
+
+    /// Whether more of it is better.
+    pub fn is_rate(self) -> bool {
+        matches!(self, LiveMetric::Requests | LiveMetric::Run)
+    }
+}

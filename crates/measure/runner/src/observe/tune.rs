@@ -1,0 +1,195 @@
+//! Changes of a running VM under its own load: each is set and put back again and again, and measured both ways.
+
+use super::observer::{failed, unstorable};
+use super::wait::wait;
+use crate::RunError;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use vmtax_host::ask_command;
+use vmtax_model::{LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::{ChangeError, Changes, Fleet, Level};
+
+/// Between a change and the measurement: requests under way end, caches begin to fill.
+const SETTLE: Duration = Duration::from_millis(250);
+/// What the user's command may take.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Measures what `next` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
+/// `stop` becomes true. What is not kept is put back. Where the plan changes nothing, the VM alone is recorded.
+///
+/// # Errors
+/// [`RunError`] for a process that is no VM, and where what is changed cannot be written down.
+pub fn tune(
+    spec: &TuneSpec,
+    files: TrialFiles,
+    next: &mut dyn FnMut(&[TuneRecord]) -> TuneStep,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let find = |level| Fleet::find(&[spec.pid.to_string()], level).map_err(|_| RunError::NoVm { pid: spec.pid });
+    let (mut fleet, mut log) = (find(Level::Histograms)?, Log { files, records: Vec::new() });
+    // Without a folder in which to write down what is set, nothing is set.
+    if fleet.sample().is_err() {
+        fleet = find(Level::Counters)?;
+    }
+    let (samples, _) = fleet.sample()?;
+    let vm = samples.first().ok_or(RunError::NoVm { pid: spec.pid })?.facts.clone();
+    log.add(TuneRecord::Vm(Box::new(vm)))?;
+    if !spec.apply {
+        return Ok(());
+    }
+    let vm = fleet.vm(spec.pid).ok_or(RunError::NoVm { pid: spec.pid })?.clone();
+    let recording = log.files.folder().ancestors().nth(2).unwrap_or(log.files.folder()).to_path_buf();
+    let mut bench = Bench { spec, fleet, changes: Changes::new(vm, &recording)?, on: Vec::new(), stop };
+    loop {
+        let done = match next(&log.records) {
+            TuneStep::End(kept) => {
+                let done = bench.switch(&kept).and_then(|()| bench.keep());
+                match done {
+                    Ok(()) => log.add(TuneRecord::Kept { candidates: kept })?,
+                    Err(why) => log.add(why.into_record())?,
+                }
+                return Ok(());
+            }
+            TuneStep::Pair(plan) => bench.pair(&plan).map(|[without, with]| TuneRecord::Pair { plan, without, with }),
+        };
+        match done {
+            Ok(pair) => log.add(pair)?,
+            Err(why @ Stopped::Refused(..)) => log.add(why.into_record())?,
+            Err(why) => return Ok(log.add(why.into_record())?),
+        }
+    }
+}
+
+/// What is recorded, in memory and in the file.
+struct Log {
+    files: TrialFiles,
+    records: Vec<TuneRecord>,
+}
+
+impl Log {
+    fn add(&mut self, record: TuneRecord) -> Result<(), vmtax_vm::MachineError> {
+        let mut line = serde_json::to_vec(&record).map_err(failed("storing what was measured"))?;
+        line.push(b'\n');
+        self.records.push(record);
+        self.files.append(files::TUNE, &line).map_err(|e| unstorable(&e))
+    }
+}
+
+/// Why a pair was not measured.
+enum Stopped {
+    /// A candidate cannot be set.
+    Refused(usize, String),
+    /// Nothing more can be measured.
+    Ended(String),
+}
+
+impl Stopped {
+    fn into_record(self) -> TuneRecord {
+        match self {
+            Stopped::Refused(candidate, why) => TuneRecord::Refused { candidate, why },
+            Stopped::Ended(why) => TuneRecord::Ended { why },
+        }
+    }
+}
+
+/// The VM with what is changed in it now.
+struct Bench<'a> {
+    spec: &'a TuneSpec,
+    fleet: Fleet,
+    changes: Changes,
+    /// The candidates that are on.
+    on: Vec<usize>,
+    stop: &'a AtomicBool,
+}
+
+impl Bench<'_> {
+    /// Two measurements: without the change, with it.
+    fn pair(&mut self, plan: &PairPlan) -> Result<[Box<TuneBlock>; 2], Stopped> {
+        let with_changed: Vec<usize> = plan.base.iter().chain(&plan.changed).copied().collect();
+        let mut measured = |is_changed: bool| {
+            self.switch(if is_changed { &with_changed } else { &plan.base })?;
+            self.block()
+        };
+        let first = Box::new(measured(plan.changed_first)?);
+        let second = Box::new(measured(!plan.changed_first)?);
+        Ok(if plan.changed_first { [second, first] } else { [first, second] })
+    }
+
+    /// Lets these candidates be on, and no others.
+    fn switch(&mut self, wanted: &[usize]) -> Result<(), Stopped> {
+        for candidate in self.on.clone().into_iter().filter(|on| !wanted.contains(on)) {
+            for setting in self.settings(candidate) {
+                self.changes.put_back(&setting).map_err(|e| Stopped::Ended(e.to_string()))?;
+            }
+            self.on.retain(|on| *on != candidate);
+        }
+        for candidate in wanted.iter().copied().filter(|candidate| !self.on.contains(candidate)).collect::<Vec<_>>() {
+            self.on.push(candidate);
+            let change = &self.spec.candidates[candidate].change;
+            for value in &change.settings {
+                match self.changes.set(value) {
+                    Ok(()) => {}
+                    Err(why @ ChangeError::Refused { .. }) => {
+                        let without: Vec<usize> = self.on.iter().copied().filter(|on| *on != candidate).collect();
+                        self.switch(&without)?;
+                        return Err(Stopped::Refused(candidate, why.to_string()));
+                    }
+                    Err(why) => return Err(Stopped::Ended(why.to_string())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settings(&self, candidate: usize) -> Vec<LiveSetting> {
+        self.spec.candidates[candidate].change.settings.iter().rev().map(|value| value.setting.clone()).collect()
+    }
+
+    /// Measures for a while, or for as long as the user's command takes.
+    fn block(&mut self) -> Result<TuneBlock, Stopped> {
+        wait(SETTLE, &|| self.is_stopped());
+        let before = self.sample()?;
+        let printed = match &self.spec.metric {
+            Some(TuneMetric::Command { line, .. }) => Some(self.ask(line)?),
+            _ => {
+                wait(self.spec.block(), &|| self.is_stopped());
+                None
+            }
+        };
+        if self.is_stopped() {
+            return Err(Stopped::Ended("it was interrupted: what was changed is put back".to_owned()));
+        }
+        Ok(TuneBlock { before, after: self.sample()?, printed })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn sample(&mut self) -> Result<VmCounters, Stopped> {
+        let ended = || Stopped::Ended("the VM ended while it was measured".to_owned());
+        let (samples, _) = self.fleet.sample().map_err(|e| Stopped::Ended(e.to_string()))?;
+        samples.into_iter().next().map(|sample| sample.counters).ok_or_else(ended)
+    }
+
+    /// The last number that the user's command prints.
+    fn ask(&self, line: &str) -> Result<f64, Stopped> {
+        let failed = |why: String| Stopped::Ended(format!("the command of --metric-command, `{line}`, {why}"));
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line);
+        let answer = ask_command(command, COMMAND_TIMEOUT).map_err(|e| failed(format!("could not be run: {e}")))?;
+        let answer = answer.ok_or_else(|| failed("did not end within 10 minutes".to_owned()))?;
+        if !answer.success {
+            return Err(failed(format!("failed: {}", answer.text.lines().next().unwrap_or_default())));
+        }
+        let numbers = answer.text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let last = numbers.filter(|number| number.is_finite()).last();
+        last.ok_or_else(|| failed("printed no number".to_owned()))
+    }
+
+    fn keep(&mut self) -> Result<(), Stopped> {
+        self.changes.keep().map_err(|e| Stopped::Ended(e.to_string()))
+    }
+}

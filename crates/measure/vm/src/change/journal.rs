@@ -1,0 +1,209 @@
+//! What was changed in a VM and its host, written down before, and put back: at the end, at the next start, by `vmtax undo`.
+
+use super::{ChangeError, is_same, read, write};
+use crate::state_file;
+use crate::vm::Vm;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use vmtax_model::{LiveSetting, SettingValue};
+use vmtax_observe::counters::started;
+
+/// The kind of the files that tell what is changed.
+const KIND: &str = "changes";
+
+/// Changes of one VM. Those that are not kept are put back when the value is dropped.
+#[derive(Debug)]
+pub struct Changes {
+    vm: Vm,
+    path: PathBuf,
+    journal: Journal,
+}
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Journal {
+    /// The recording that tells why.
+    recording: PathBuf,
+    /// The VM's process.
+    pid: i32,
+    /// When that started, clock ticks since boot.
+    started: u64,
+    /// What is changed, in the order in which it was.
+    entries: Vec<Entry>,
+}
+
+/// A setting that is changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    setting: LiveSetting,
+    before: String,
+    after: String,
+    /// Whether it is to stay until `vmtax undo`.
+    is_kept: bool,
+}
+
+impl Changes {
+    /// None so far. `recording` is what `vmtax undo` knows them by.
+    ///
+    /// # Errors
+    /// [`ChangeError::Journal`] where nothing can be written down.
+    pub fn new(vm: Vm, recording: &Path) -> Result<Changes, ChangeError> {
+        let path = state_file::own(KIND);
+        let path = path.map_err(|source| ChangeError::Journal { path: PathBuf::from("/run/vmtax"), source })?;
+        let recording = recording.canonicalize().unwrap_or_else(|_| recording.to_path_buf());
+        let journal =
+            Journal { recording, pid: vm.pid(), started: started(vm.pid()).unwrap_or(0), entries: Vec::new() };
+        Ok(Changes { vm, path, journal })
+    }
+
+    /// Sets a setting: reads what it is, writes that down, sets it, reads it back.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; of one that is refused, what it was before is put back.
+    pub fn set(&mut self, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
+        if let Some(entry) = self.journal.entries.iter().find(|entry| entry.setting == *setting) {
+            let expected = entry.after.clone();
+            self.is_ours(setting, &expected)?;
+            return Ok(());
+        }
+        let before = match (read(&self.vm, setting)?, setting) {
+            (Some(now), _) => now,
+            (None, LiveSetting::Qcow2Cache { started_with, .. }) => started_with.to_string(),
+            (None, _) => return Err(ChangeError::refused(setting, "what it is cannot be read")),
+        };
+        let (setting, after) = (setting.clone(), value.clone());
+        self.journal.entries.push(Entry { setting: setting.clone(), before, after, is_kept: false });
+        self.write_down()?;
+        write(&self.vm, &setting, value).inspect_err(|_| {
+            let _ = self.put_back(&setting);
+        })
+    }
+
+    /// Puts a setting back; one that is not changed stays.
+    ///
+    /// # Errors
+    /// [`ChangeError`] where that fails, or somebody else set it meanwhile.
+    pub fn put_back(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
+        let Some(at) = self.journal.entries.iter().position(|entry| entry.setting == *setting) else { return Ok(()) };
+        let done = undo_entry(&self.vm, &self.journal.entries[at]);
+        self.journal.entries.remove(at);
+        self.write_down()?;
+        done
+    }
+
+    /// Lets settings stay until `vmtax undo`.
+    ///
+    /// # Errors
+    /// [`ChangeError::Journal`] where that cannot be written down.
+    pub fn keep(&mut self) -> Result<(), ChangeError> {
+        self.journal.entries.iter_mut().for_each(|entry| entry.is_kept = true);
+        self.write_down()
+    }
+
+    /// Fails where somebody else set it meanwhile.
+    fn is_ours(&self, setting: &LiveSetting, expected: &str) -> Result<(), ChangeError> {
+        match read(&self.vm, setting)? {
+            Some(now) if !is_same(&now, expected) => {
+                Err(ChangeError::Theirs { setting: setting.label(), expected: expected.to_owned(), now })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_down(&self) -> Result<(), ChangeError> {
+        self.journal.write(&self.path)
+    }
+}
+
+impl Journal {
+    /// The file; none where nothing is changed.
+    fn write(&self, path: &Path) -> Result<(), ChangeError> {
+        let done = match self.entries.is_empty() {
+            true if path.exists() => fs::remove_file(path),
+            true => Ok(()),
+            false => state_file::write(path, self),
+        };
+        done.map_err(|source| ChangeError::Journal { path: path.to_path_buf(), source })
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        let left: Vec<LiveSetting> = self
+            .journal
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_kept)
+            .rev()
+            .map(|entry| entry.setting.clone())
+            .collect();
+        for setting in left {
+            let _ = self.put_back(&setting);
+        }
+    }
+}
+
+/// A setting that was put back, or not.
+#[derive(Debug)]
+pub struct Undone {
+    /// The setting, as people write it.
+    pub setting: String,
+    /// What it is again.
+    pub value: String,
+    /// Why it is not.
+    pub error: Option<ChangeError>,
+}
+
+/// Puts back what ended processes changed, also what is kept: of one recording, else of all. What failed stays written down.
+pub fn undo(recording: Option<&Path>) -> Vec<Undone> {
+    let recording = recording.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
+    undo_where(|journal, _| recording.as_ref().is_none_or(|recording| journal.recording == *recording))
+}
+
+/// Puts back what killed processes were trying.
+pub fn undo_interrupted() -> Vec<Undone> {
+    undo_where(|_, entry| !entry.is_kept)
+}
+
+fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
+    let mut all = Vec::new();
+    for path in state_file::stale(KIND) {
+        let Some(mut journal) = state_file::read::<Journal>(&path) else { continue };
+        let vm = Vm::attach(journal.pid);
+        let is_gone = started(journal.pid) != Some(journal.started);
+        let mut left = Vec::new();
+        for entry in std::mem::take(&mut journal.entries).into_iter().rev() {
+            if !is_meant(&journal, &entry) {
+                left.push(entry);
+                continue;
+            }
+            // What was the VM's went with it.
+            if is_gone && entry.setting.is_of_process() {
+                continue;
+            }
+            let done = undo_entry(&vm, &entry);
+            let (setting, value) = (entry.setting.label(), entry.before.clone());
+            if matches!(done, Err(ChangeError::Refused { .. })) {
+                left.push(entry);
+            }
+            all.push(Undone { setting, value, error: done.err() });
+        }
+        left.reverse();
+        journal.entries = left;
+        // What cannot be written is tried again.
+        let _ = journal.write(&path);
+    }
+    all
+}
+
+/// Puts a setting back, unless somebody else set it meanwhile.
+fn undo_entry(vm: &Vm, entry: &Entry) -> Result<(), ChangeError> {
+    match read(vm, &entry.setting)? {
+        Some(now) if is_same(&now, &entry.before) => Ok(()),
+        Some(now) if !is_same(&now, &entry.after) => {
+            Err(ChangeError::Theirs { setting: entry.setting.label(), expected: entry.after.clone(), now })
+        }
+        _ => write(vm, &entry.setting, &entry.before),
+    }
+}

@@ -1,0 +1,113 @@
+//! Changes of a running VM that is not ours, and of its host: each written down first, read back, undone.
+
+mod host_file;
+mod journal;
+mod monitor;
+mod thread;
+
+pub use journal::{Changes, Undone, undo, undo_interrupted};
+pub(crate) use thread::pinned;
+
+use crate::vm::Vm;
+use vmtax_model::LiveSetting;
+
+/// Why a setting is not what it was to be.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be read or set.
+    #[error("{setting}: {why}")]
+    Refused {
+        /// The setting.
+        setting: String,
+        /// Why.
+        why: String,
+    },
+    /// Somebody else has set it since.
+    #[error(
+        "{setting} is \"{now}\" and was left so: somebody else changed it since vmtax set \"{expected}\". Change it back by hand if that was not meant"
+    )]
+    Theirs {
+        /// The setting.
+        setting: String,
+        /// What vmtax set.
+        expected: String,
+        /// What it is now.
+        now: String,
+    },
+    /// What is changed cannot be written down, so nothing is.
+    #[error("{path}, which is to keep what settings were before, cannot be written: {source}. Nothing was changed; run vmtax as root", path = .path.display())]
+    Journal {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The error of the kernel.
+        source: std::io::Error,
+    },
+}
+
+impl ChangeError {
+    fn refused(setting: &LiveSetting, why: impl ToString) -> ChangeError {
+        ChangeError::Refused { setting: setting.label(), why: why.to_string() }
+    }
+}
+
+/// What a setting holds; `None` for one that cannot be read.
+fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
+    let refused = |why: String| ChangeError::refused(setting, why);
+    match setting {
+        LiveSetting::HostFile { path } => host_file::read(path).map(Some).map_err(refused),
+        LiveSetting::Affinity { tid } => thread::affinity(vm, *tid).map(Some).map_err(refused),
+        LiveSetting::DiskLimits { device } => monitor::limits(vm, device).map(Some).map_err(refused),
+        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property).map(Some).map_err(refused),
+        LiveSetting::Qcow2Cache { .. } => Ok(None),
+    }
+}
+
+/// Sets a setting and reads it back.
+fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError> {
+    let refused = |why: String| ChangeError::refused(setting, why);
+    match setting {
+        LiveSetting::HostFile { path } => host_file::write(path, value).map_err(refused)?,
+        LiveSetting::Affinity { tid } => thread::set_affinity(vm, *tid, value).map_err(refused)?,
+        LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value).map_err(refused)?,
+        LiveSetting::QomProperty { path, property } => {
+            monitor::set_property(vm, path, property, value).map_err(refused)?;
+        }
+        LiveSetting::Qcow2Cache { device, .. } => monitor::set_l2_cache(vm, device, value).map_err(refused)?,
+    }
+    match read(vm, setting)? {
+        Some(now) if !is_same(&now, value) => Err(refused(format!("it reads {now} after {value} was set"))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two texts are the same value: as JSON objects, where a part that is missing is none of it, else as they are.
+fn is_same(a: &str, b: &str) -> bool {
+    let of = |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
+    let is_none = |value: &serde_json::Value| value.is_null() || *value == 0;
+    match (of(a), of(b)) {
+        (Some(a), Some(b)) => {
+            let covers = |one: &serde_json::Map<_, _>, other: &serde_json::Map<String, serde_json::Value>| {
+                one.iter().all(|(key, value): (&String, _)| match other.get(key) {
+                    Some(known) => known == value || (is_none(known) && is_none(value)),
+                    // The length of a burst is 1 where there is none.
+                    None => is_none(value) || key.ends_with("length") || key.ends_with("size"),
+                })
+            };
+            covers(&a, &b) && covers(&b, &a)
+        }
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_zero_are_none() {
+        assert!(is_same(r#"{"iops":0,"bps":0,"iops_max_length":1}"#, "{}"));
+        assert!(is_same(r#"{"iops":20,"bps":0}"#, r#"{"iops":20}"#));
+        assert!(!is_same(r#"{"iops":20}"#, "{}") && !is_same("{}", r#"{"iops":20}"#));
+        assert!(is_same("max 100000", "max 100000") && !is_same("0-1", "0"));
+    }
+}

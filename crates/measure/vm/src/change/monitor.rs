@@ -1,0 +1,92 @@
+//! Settings that QEMU's monitor reads and changes.
+
+use crate::vm::Vm;
+use crate::vmm::qemu::monitor::Monitor;
+use serde_json::{Map, Value, json};
+
+/// The limits that `query-block` tells and `block_set_io_throttle` takes.
+const LIMITS: [&str; 19] = [
+    "bps",
+    "bps_rd",
+    "bps_wr",
+    "iops",
+    "iops_rd",
+    "iops_wr",
+    "bps_max",
+    "bps_rd_max",
+    "bps_wr_max",
+    "iops_max",
+    "iops_rd_max",
+    "iops_wr_max",
+    "bps_max_length",
+    "bps_rd_max_length",
+    "bps_wr_max_length",
+    "iops_max_length",
+    "iops_rd_max_length",
+    "iops_wr_max_length",
+    "iops_size",
+];
+/// Those that `block_set_io_throttle` must be given.
+const REQUIRED: [&str; 6] = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops_wr"];
+
+/// The limits of a disk, as a JSON object, with its throttle group.
+pub(super) fn limits(vm: &Vm, device: &str) -> Result<String, String> {
+    let answer = monitor(vm)?.execute("query-block").map_err(|e| e.to_string())?;
+    let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+    let disk = disks.iter().find(|disk| disk["qdev"] == device || disk["device"] == device);
+    let inserted = &disk.ok_or("QEMU has no such disk")?["inserted"];
+    let known = LIMITS.iter().chain(&["group"]).filter_map(|key| Some(((*key).to_owned(), inserted.get(key)?.clone())));
+    let mut found: Map<String, Value> = known.collect();
+    // A disk without limits is in no group.
+    if REQUIRED.iter().all(|key| found.get(*key).is_none_or(|limit| *limit == 0)) {
+        found.clear();
+    }
+    Ok(Value::Object(found).to_string())
+}
+
+/// Sets them.
+pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), String> {
+    let mut arguments: Map<String, Value> = serde_json::from_str(limits).map_err(|e| e.to_string())?;
+    if !arguments.keys().all(|key| LIMITS.contains(&&**key) || key == "group") {
+        return Err(format!("{limits} has something that is no limit"));
+    }
+    for key in REQUIRED {
+        arguments.entry(key).or_insert_with(|| json!(0));
+    }
+    arguments.insert("id".to_owned(), json!(device));
+    let done = monitor(vm)?.execute_with("block_set_io_throttle", &Value::Object(arguments));
+    done.map(|_| ()).map_err(|e| e.to_string())
+}
+
+/// A property of an object, as JSON.
+pub(super) fn property(vm: &Vm, path: &str, property: &str) -> Result<String, String> {
+    let arguments = json!({ "path": path, "property": property });
+    monitor(vm)?.execute_with("qom-get", &arguments).map(|value| value.to_string()).map_err(|e| e.to_string())
+}
+
+/// Sets it.
+pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> Result<(), String> {
+    let value: Value = serde_json::from_str(value).map_err(|e| format!("{value} is no JSON: {e}"))?;
+    let arguments = json!({ "path": path, "property": property, "value": value });
+    monitor(vm)?.execute_with("qom-set", &arguments).map(|_| ()).map_err(|e| e.to_string())
+}
+
+/// Opens the image of a disk anew with an L2 cache of so many bytes.
+pub(super) fn set_l2_cache(vm: &Vm, device: &str, size: &str) -> Result<(), String> {
+    let is_name = device.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b));
+    let size: u64 = size.parse().map_err(|_| format!("{size} is no size in bytes"))?;
+    if !is_name {
+        return Err("the device's name cannot be written in a monitor command".to_owned());
+    }
+    let line = format!("qemu-io -d {device} \"reopen -o l2-cache-size={size}\"");
+    let answer = monitor(vm)?.execute_with("human-monitor-command", &json!({ "command-line": line }));
+    // It answers with nothing where it worked.
+    match answer.map_err(|e| e.to_string())?.as_str().unwrap_or_default().trim() {
+        "" => Ok(()),
+        said => Err(said.to_owned()),
+    }
+}
+
+fn monitor(vm: &Vm) -> Result<&Monitor, String> {
+    vm.monitor().ok_or_else(|| format!("QEMU's monitor is needed: {}", vm.monitor_advice()))
+}

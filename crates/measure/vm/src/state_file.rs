@@ -1,0 +1,86 @@
+//! Files in which a process writes down what it has set in VMs and hosts, so that a later start removes what a killed process left.
+//! They are gone after a restart of the host, as what they tell of is.
+
+use serde::{Serialize, de::DeserializeOwned};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use vmtax_observe::counters::started;
+
+/// This process's own file of a kind. Its folder is made; nothing else.
+///
+/// # Errors
+/// Without a folder of this user's, and where it cannot be made.
+pub(crate) fn own(kind: &str) -> io::Result<PathBuf> {
+    let why = || io::Error::other("XDG_RUNTIME_DIR is not set: run vmtax as root, or with --level 0");
+    let folder = folder(kind).ok_or_else(why)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let own = std::process::id() as i32;
+    Ok(folder.join(format!("{own}-{}", started(own).unwrap_or(0))))
+}
+
+/// The files of a kind that ended processes left.
+pub(crate) fn stale(kind: &str) -> Vec<PathBuf> {
+    let files = folder(kind).and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    files.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
+}
+
+/// What a file holds; `None` where it cannot be read.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// The whole file or none, on the disk before anything is set.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_all()?;
+    fs::rename(new, path)
+}
+
+/// Whether the process that wrote a file has ended.
+fn is_stale(file: &Path) -> bool {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let writer =
+        name.and_then(|name| name.split_once('-')).and_then(|(pid, at)| Some((pid.parse().ok()?, at.parse().ok()?)));
+    writer.is_some_and(|(pid, at): (i32, u64)| started(pid) != Some(at))
+}
+
+/// Where this user's processes write that down.
+fn folder(kind: &str) -> Option<PathBuf> {
+    let base = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?)
+    };
+    Some(base.join("vmtax").join(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_ended_processes_are_stale() {
+        let own = std::process::id() as i32;
+        let at = started(own).unwrap();
+        assert!(!is_stale(Path::new(&format!("/x/{own}-{at}"))));
+        assert!(is_stale(Path::new(&format!("/x/{own}-{}", at + 1))), "another process with its PID");
+        assert!(is_stale(Path::new(&format!("/x/{}-5", i32::MAX))));
+        assert!(!is_stale(Path::new("/x/notes")) && !is_stale(Path::new("/x/a-b")));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1-2");
+        write(&path, &["a", "b"]).unwrap();
+        assert_eq!(read::<Vec<String>>(&path).unwrap(), ["a", "b"]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

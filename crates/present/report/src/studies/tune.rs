@@ -1,0 +1,314 @@
+//! `tune`: which live changes of a running VM helped, and by how much.
+
+use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
+use crate::number::{NONE, nanoseconds, percent, significant};
+use crate::text::when;
+use crate::view::verdict::interval;
+use crate::view::{host, origin, vm};
+use vmtax_model::{
+    BeforeAfter, Comparison, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneStep,
+    TuneVerdict, shell_line,
+};
+use vmtax_recording::Recording;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
+    let origin = origin(recording);
+    let measured = found.applied.then(|| format!("measured for {:.0} s", found.seconds));
+    Report {
+        study: "compare",
+        title: format!("Tuning of {}", vm::name(&found.vm)),
+        basis: [
+            vm::basis(&found.vm),
+            measured.into_iter().chain([when(&recording.manifest.started)]).collect(),
+            host(recording),
+        ]
+        .concat(),
+        answer: answer(found),
+        next: next(recording, found),
+        notices: vec![
+            Notice::notes("Not tried", found.not_tried.iter().map(not_tried).collect()),
+            Notice::warnings(found.ended.iter().map(|why| format!("{}.", why.trim_end_matches('.'))).collect()),
+        ],
+        sections: sections(found),
+        method: if found.applied { method(found) } else { Vec::new() },
+        origin,
+        ..Report::default()
+    }
+}
+
+/// What helped, by how much; what could be tried; or that nothing is.
+fn answer(found: &TuneFindings) -> String {
+    let name = vm::name(&found.vm);
+    let kept: Vec<&TuneRow> = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep).collect();
+    if found.candidates.is_empty() {
+        return format!(
+            "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
+        );
+    }
+    if !found.applied {
+        let first = &found.candidates[0].candidate;
+        let most = match first.ceiling {
+            0.0 => String::new(),
+            ceiling => format!(" (at most {} of the time)", percent(ceiling)),
+        };
+        let others = match found.candidates.len() - 1 {
+            0 => String::new(),
+            1 => ", and 1 other change".to_owned(),
+            more => format!(", and {more} other changes"),
+        };
+        return format!("{name}: to try: {}{most}{others}. Nothing was changed yet.", first.change.action);
+    }
+    let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
+        return format!(
+            "{name}: {} helped: every setting is as before.",
+            match found.candidates.len() {
+                1 => "the change that was tried is not shown to have".to_owned(),
+                n => format!("none of {n} changes is shown to have"),
+            }
+        );
+    };
+    let actions: Vec<&str> = kept.iter().map(|row| &*row.candidate.change.action).collect();
+    let state = if found.is_on { "It is on now" } else { "It was put back" };
+    let state = if kept.len() > 1 {
+        state.replace("It is", "They are").replace("It was", "They were")
+    } else {
+        state.to_owned()
+    };
+    let range = total
+        .ratio
+        .interval
+        .map_or(String::new(), |i| format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low)));
+    // The figure that counts, where it is one of the VM's.
+    let moved = found.moved.iter().find(|row| row.name == found.metric);
+    let moved = moved.map_or(String::new(), |row| format!(", {} → {}", value(row, row.before), value(row, row.after)));
+    format!(
+        "{name} is faster by {}{range}: {}{moved}. {}. {state}.",
+        percent(1.0 - total.ratio.median),
+        found.metric,
+        actions.join("; ")
+    )
+}
+
+/// A figure in its unit.
+fn value(row: &BeforeAfter, value: f64) -> String {
+    match row.unit.as_str() {
+        "ns" => nanoseconds(value),
+        "fraction" => percent(value),
+        _ => format!("{}/s", significant(value)),
+    }
+}
+
+fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
+    let argument = found.vm.argument();
+    let folder = shell_line(&[recording.folder.display().to_string()]);
+    match (found.applied, found.is_on) {
+        (false, _) if found.candidates.is_empty() => vec![format!("vmtax diagnose {argument}")],
+        (false, _) => vec![format!("vmtax tune --vm {argument} --apply")],
+        (true, true) => vec![format!("vmtax undo {folder}")],
+        (true, false) => vec![format!("vmtax diagnose {argument}")],
+    }
+}
+
+fn not_tried(remedy: &vmtax_model::NotTried) -> String {
+    let line = if remedy.line.is_empty() { String::new() } else { format!(": `{}`", remedy.line) };
+    format!("{}: {}{line}", remedy.action, remedy.why)
+}
+
+fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
+    let mut all = Vec::new();
+    if !found.candidates.is_empty() {
+        all.push(Section::new(
+            if found.applied { "Changes" } else { "Changes to try" },
+            vec![Block::Table(changes(found))],
+        ));
+    }
+    if !found.moved.is_empty() {
+        all.push(Section::new("Without and with what is kept", vec![Block::Table(moved(found))]));
+    }
+    all
+}
+
+fn changes(found: &TuneFindings) -> Table {
+    let mut columns = vec![Column::words("change").broken(28, 16), Column::figures("at most")];
+    if found.applied {
+        let measured = ["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12));
+        columns.extend(measured);
+        columns.push(Column::words("verdict"));
+    } else {
+        columns.push(Column::words("settings").broken(24, 16));
+    }
+    let mut table = Table::new("Changes", columns);
+    let mut notes = Vec::new();
+    for row in &found.candidates {
+        let candidate = &row.candidate;
+        let ceiling = if candidate.ceiling > 0.0 { percent(candidate.ceiling) } else { NONE.to_owned() };
+        let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
+        if found.applied {
+            cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref()))));
+            cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
+        } else {
+            cells.push(settings(row).into());
+        }
+        table.row(cells);
+        notes.extend(row.why.iter().map(|why| format!("{}: {why}.", candidate.change.action)));
+    }
+    let meaning = if found.applied {
+        "Cost with the change over without (median of the pairs, 95 % CI); below ×1 is faster. At most: the part of the time that \
+         its cause takes."
+    } else {
+        "At most: the part of the time that its cause takes."
+    };
+    table.notes([vec![meaning.to_owned()], notes].concat())
+}
+
+/// The settings and their new values; of many the first.
+fn settings(row: &TuneRow) -> String {
+    let all = &row.candidate.change.settings;
+    let one = all.first().map_or_else(String::new, |value| match &value.setting {
+        LiveSetting::DiskLimits { .. } if value.value == "{}" => format!("{}: none", value.setting.label()),
+        setting => format!("{}: {}", setting.label(), value.value),
+    });
+    if all.len() > 1 { format!("{one}, and {} more", all.len() - 1) } else { one }
+}
+
+fn ratio(comparison: Option<&Comparison>) -> String {
+    comparison.map_or_else(
+        || NONE.to_owned(),
+        |found| match found.ratio.interval {
+            Some(_) => format!("×{} ({})", significant(found.ratio.median), interval(&found.ratio)),
+            None => format!("×{} ({} pairs)", significant(found.ratio.median), found.rounds),
+        },
+    )
+}
+
+fn tone(verdict: TuneVerdict) -> Tone {
+    match verdict {
+        TuneVerdict::Keep => Tone::Good,
+        TuneVerdict::Reject => Tone::Bad,
+        TuneVerdict::Refused => Tone::Warn,
+        TuneVerdict::Inconclusive | TuneVerdict::NotMeasured => Tone::Soft,
+    }
+}
+
+fn moved(found: &TuneFindings) -> Table {
+    Table::of("Without and with what is kept", &found.moved)
+        .column(Column::words("figure"), |row| row.name.clone())
+        .column(Column::figures("without"), |row| value(row, row.before))
+        .column(Column::figures("with"), |row| value(row, row.after))
+        .column(Column::figures("ratio"), |row| {
+            row.comparison.map_or_else(|| NONE.to_owned(), |found| format!("×{}", significant(found.ratio.median)))
+        })
+        .column(Column::figures("95 % CI").spare(2), |row| {
+            row.comparison
+                .filter(|found| found.ratio.interval.is_some())
+                .map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
+        })
+        .done()
+        .notes(vec![
+            "Medians of the measurements; ratio: the median of the pairs' ratios, with over without.".to_owned(),
+        ])
+}
+
+fn method(found: &TuneFindings) -> Vec<String> {
+    let how = "Each change is measured in pairs, with and without it, under the VM's own load; of two pairs in a row one is A B, \
+               the other B A, the first drawn at random. A pair gives one ratio of costs (the cost of a rate is its inverse). After 8, 11 and 15 \
+               pairs a sequential sign test decides; a change that costs 5 % more in each of its first three pairs is taken back. What helps is \
+               measured anew, with everything else that helped on; only these pairs give the gain that is stated, so that it is not \
+               overstated because the best was chosen. What is kept is faster in both.";
+    let causes =
+        found.candidates.iter().map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
+    [how.to_owned()].into_iter().chain(causes).collect()
+}
+
+/// What begins with a step, where that is not the next pair of the same question: for the progress on a terminal.
+pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Option<String> {
+    let TuneStep::Pair(plan) = step else { return None };
+    let last = records
+        .iter()
+        .rev()
+        .find_map(|record| if let TuneRecord::Pair { plan, .. } = record { Some(plan) } else { None });
+    if last.is_some_and(|last| last.phase == plan.phase && last.changed == plan.changed) {
+        return None;
+    }
+    let action = |number: &usize| spec.candidates.get(*number).map(|candidate| &*candidate.change.action);
+    let actions = plan.changed.iter().filter_map(action).collect::<Vec<_>>().join("; ");
+    let number = plan.changed.first().map_or(1, |first| first + 1);
+    Some(match plan.phase {
+        TunePhase::Screening => format!(
+            "change {number} of {}: {actions}: measured with and without, up to 15 pairs",
+            spec.candidates.len()
+        ),
+        TunePhase::Confirmation => format!("it helped; measured anew: {actions}"),
+        TunePhase::Total => format!("all that helped against none: {actions}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{
+        Candidate, ChangeCost, Estimate, Interval, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
+    };
+
+    fn row(action: &str, verdict: TuneVerdict) -> TuneRow {
+        let setting = LiveSetting::DiskLimits { device: "d0".to_owned() };
+        let change = LiveChange {
+            action: action.to_owned(),
+            cost: ChangeCost::Live,
+            metric: LiveMetric::Latency,
+            settings: vec![SettingValue { setting, value: "{}".to_owned() }],
+        };
+        let candidate = Candidate { rule: String::new(), finding: "It is slow.".to_owned(), ceiling: 0.9, change };
+        TuneRow { candidate, verdict, why: None, screening: None, confirmation: None }
+    }
+
+    fn found(candidates: Vec<TuneRow>, applied: bool) -> TuneFindings {
+        TuneFindings {
+            vm: VmFacts { name: Some("db".to_owned()), ..VmFacts::unknown(7) },
+            applied,
+            metric: LiveMetric::Latency.label().to_owned(),
+            total: None,
+            moved: Vec::new(),
+            candidates,
+            is_on: false,
+            not_tried: Vec::new(),
+            ended: None,
+            seconds: 30.0,
+        }
+    }
+
+    #[test]
+    fn the_answer_says_what_helped_or_that_nothing_did_or_what_to_try() {
+        let interval = Some(Interval { low: 0.01, high: 0.08, coverage: 0.95 });
+        let ratio = Estimate { median: 0.02, interval };
+        let total = Comparison { ratio, difference: None, rounds: 8, p: None, verdict: Verdict::Faster };
+        let moved = BeforeAfter {
+            name: LiveMetric::Latency.label().to_owned(),
+            unit: "ns".to_owned(),
+            before: 46e6,
+            after: 881e3,
+            comparison: None,
+        };
+        let kept = row("Remove the I/O limits of disk0", TuneVerdict::Keep);
+        let helped =
+            TuneFindings { total: Some(total), moved: vec![moved], is_on: true, ..found(vec![kept.clone()], true) };
+        let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
+        assert_eq!(
+            answer(&helped),
+            "db is faster by 98 % (95 % CI 92 % to 99 %): latency of disk requests (QAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
+             It is on now."
+        );
+        let rejected = row("Unpin", TuneVerdict::Reject);
+        assert_eq!(
+            answer(&found(vec![rejected], true)),
+            "db: the change that was tried is not shown to have helped: every setting is as before."
+        );
+        assert_eq!(
+            answer(&found(vec![kept.clone(), kept.clone()], false)),
+            "db: to try: Remove the I/O limits of disk0 (at most 90 % of the time), and 1 other change. Nothing was changed yet."
+        );
+        assert!(answer(&found(Vec::new(), true)).contains("nothing to try"));
+        assert_eq!(settings(&kept), "I/O limits of d0: none");
+    }
+}

@@ -1,0 +1,204 @@
+//! Which live settings make a running VM faster: what a diagnosis proposes, tried.
+
+use crate::analysis::StudyError;
+use crate::diagnose;
+use crate::options::{OptionsError, duration, plan_of_vm};
+use crate::reproduce::Evidence;
+use clap::{Args, ValueEnum};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use vmtax_model::{
+    Candidate, ChangeCost, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings, TuneMetric,
+    TuneRecord, TuneSpec, VmDiagnosis, files,
+};
+use vmtax_recording::Recording;
+use vmtax_workload::CheckedPlan;
+
+/// How long a VM is diagnosed before it is tuned, s.
+const DIAGNOSED_S: f64 = 10.0;
+/// A remedy that can give back less is not tried.
+const MIN_CEILING: f64 = 0.02;
+/// What a file of measurements may have.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// The options of `vmtax tune`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Diagnoses the VM first (10 s), then says which live changes its causes propose, and what each could give back at most. \
+With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and put back. \
+What helps is measured once more; what helps again stays on, and `vmtax undo` puts it back. Nothing is restarted. \
+What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start puts it back. See docs/tune.md.
+
+Examples:
+  vmtax tune --vm web01
+  vmtax tune --vm web01 --apply
+  vmtax tune --vm db --apply --metric-command './transactions-per-second' --higher-is-better
+  vmtax undo"
+)]
+pub struct TuneOptions {
+    /// The running VM: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
+    #[arg(long, value_name = "VM")]
+    vm: String,
+    /// Make the changes, measure them, keep what helps; without it nothing is changed
+    #[arg(long)]
+    apply: bool,
+    /// What may be changed, comma separated: live (this VM alone), host (settings of the host, for all its VMs)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live")]
+    allow: Vec<Allowed>,
+    /// What decides: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
+    /// [default: what each change is for]
+    #[arg(long, value_name = "METRIC", value_parser = metric)]
+    metric: Option<LiveMetric>,
+    /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better
+    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
+    metric_command: Option<String>,
+    /// More of what --metric-command prints is better
+    #[arg(long, requires = "metric_command")]
+    higher_is_better: bool,
+    /// How long to measure in all: 300s, 10m
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
+    duration: f64,
+    /// How long to measure a setting at a time
+    #[arg(long, value_name = "TIME", default_value = "1.5s", value_parser = duration)]
+    block: f64,
+}
+
+/// What may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Allowed {
+    /// The VM, while it runs.
+    Live,
+    /// The host.
+    Host,
+}
+
+fn metric(text: &str) -> Result<LiveMetric, String> {
+    let names = || LiveMetric::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    LiveMetric::named(text).ok_or_else(|| format!("choose from {}", names()))
+}
+
+impl TuneOptions {
+    /// The plan of the diagnosis that comes first.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for a name that stands for no VM, or for several.
+    pub fn diagnosis(&self) -> Result<CheckedPlan, OptionsError> {
+        plan_of_vm(&self.vm, DIAGNOSED_S, Study::Diagnose)
+    }
+
+    /// The plan of the tuning that a diagnosis leads to.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for times of nothing.
+    pub fn plan(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
+        let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
+        let command = self.metric_command.clone();
+        let command = command.map(|line| TuneMetric::Command { line, higher_is_better: self.higher_is_better });
+        let mut spec = TuneSpec {
+            pid: found.vm.pid,
+            apply: self.apply,
+            time_ms: milliseconds(self.duration),
+            block_ms: milliseconds(self.block),
+            metric: command.or(self.metric.map(TuneMetric::Vm)),
+            candidates: Vec::new(),
+            not_tried: Vec::new(),
+        };
+        self.sort(found, &mut spec);
+        let plan = Plan::new(&format!("tune-{}", spec.pid), 1, Vec::new(), Vec::new());
+        Ok(CheckedPlan::new(Plan { study: Study::Tune(Box::new(spec)), ..plan })?)
+    }
+
+    /// The remedies of the causes: those that are tried, and the others with the reason.
+    fn sort(&self, found: &VmDiagnosis, spec: &mut TuneSpec) {
+        for cause in &found.causes {
+            let mut tried = None;
+            if let Some(change) = &cause.change {
+                let is_known = spec.candidates.iter().any(|known| known.change == *change);
+                let is_host = change.cost == ChangeCost::HostSetting;
+                let why = if is_host && !self.allow.contains(&Allowed::Host) {
+                    Some("it changes the host for all its VMs: `--allow live,host` tries it")
+                } else if !is_host && !self.allow.contains(&Allowed::Live) {
+                    Some("--allow does not name live")
+                } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
+                    Some("it can give back less than 2 % of the time")
+                } else {
+                    None
+                };
+                tried = Some(change.cost);
+                match why {
+                    Some(why) => spec.not_tried.push(not_tried(change.action.clone(), String::new(), why)),
+                    None if is_known => {}
+                    None => spec.candidates.push(Candidate {
+                        rule: cause.rule.clone(),
+                        finding: cause.finding.clone(),
+                        ceiling: cause.gain.clamp(0.0, 1.0),
+                        change: change.clone(),
+                    }),
+                }
+            }
+            let others = cause.remedies.iter().filter(|remedy| remedy.place != SettingPlace::Vmtax);
+            // The change is the first remedy of its kind.
+            let mut others: Vec<&Remedy> = others.collect();
+            if let Some(first) = tried.and_then(|cost| others.iter().position(|remedy| remedy.cost == Some(cost))) {
+                others.remove(first);
+            }
+            spec.not_tried.extend(
+                others.into_iter().map(|remedy| not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))),
+            );
+        }
+    }
+}
+
+fn not_tried(action: String, line: String, why: &str) -> NotTried {
+    NotTried { action, line, why: why.to_owned() }
+}
+
+/// Why a remedy is not tried on a running VM.
+fn why(remedy: &Remedy) -> &'static str {
+    match remedy.cost {
+        Some(ChangeCost::VmRestart) => "the VM has to be restarted",
+        Some(ChangeCost::GuestReboot) => "the guest has to be rebooted",
+        Some(ChangeCost::Replug) => "the device has to be unplugged and plugged again",
+        Some(ChangeCost::HostReboot) => "the host has to be rebooted",
+        Some(ChangeCost::HostSetting) => "it changes the host for all its VMs: try it by hand",
+        Some(ChangeCost::Live) => "vmtax cannot set this: try it by hand",
+        Some(ChangeCost::Measurement) | None => "a person has to decide",
+    }
+}
+
+/// What a diagnosis found.
+///
+/// # Errors
+/// [`StudyError`] where it cannot be read.
+pub fn diagnosed(recording: &Recording) -> Result<VmDiagnosis, StudyError> {
+    diagnose::findings(recording)
+}
+
+/// What the measurements say.
+pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFindings, StudyError> {
+    let path = recording.trial_folder(0).join(files::TUNE);
+    let unread = |why: String| StudyError::Measurements { path: path.clone(), why };
+    let file = File::open(&path).map_err(|e| unread(e.to_string()))?;
+    let mut records: Vec<TuneRecord> = Vec::new();
+    for line in BufReader::new(file.take(MAX_BYTES)).lines() {
+        let line = line.map_err(|e| unread(e.to_string()))?;
+        match serde_json::from_str(&line) {
+            Ok(record) => records.push(record),
+            // A kill leaves half a line at the end.
+            Err(_) if !records.is_empty() => break,
+            Err(e) => return Err(unread(e.to_string())),
+        }
+    }
+    let has_candidates = |numbers: &[usize]| numbers.iter().all(|number| *number < spec.candidates.len());
+    let is_sound = records.iter().all(|record| match record {
+        TuneRecord::Pair { plan, .. } => has_candidates(&plan.changed) && has_candidates(&plan.base),
+        TuneRecord::Kept { candidates } => has_candidates(candidates),
+        TuneRecord::Refused { candidate, .. } => has_candidates(&[*candidate]),
+        _ => true,
+    });
+    let found = is_sound.then(|| vmtax_analysis::tune(spec, &records)).flatten();
+    found.ok_or_else(|| unread("it is not of this plan".to_owned()))
+}
+
+/// No published result claims anything of a VM that runs already.
+impl Evidence for TuneFindings {}
