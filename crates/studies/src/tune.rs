@@ -25,9 +25,9 @@ const MAX_BYTES: u64 = 1 << 30;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Diagnoses the VM first (10 s), then says which live changes its causes propose, and what each could give back at most. \
-With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and put back. \
-What helps is measured once more; what helps again stays on, and `vmtax undo` puts it back. Nothing is restarted. \
-What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start puts it back. See docs/tune.md.
+With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and restored. \
+What helps is measured once more; what helps again stays on, and `vmtax undo` restores it. Nothing is restarted. \
+What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start restores it. See docs/tune.md.
 
 Examples:
   vmtax tune --vm web01

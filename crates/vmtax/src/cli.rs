@@ -93,10 +93,10 @@ Examples:
     Diagnose(Box<StudyArgs<DiagnoseOptions>>),
     /// Try live settings on a running VM, and keep what makes it faster
     Tune(Box<StudyArgs<TuneOptions>>),
-    /// Put back the settings that `vmtax tune` changed
+    /// Restore the settings that `vmtax tune` changed
     #[command(
-        after_help = "Puts back what is kept, and what a vmtax that was killed was trying. A setting that somebody else changed meanwhile stays \
-as it is, and is named. The exit status is 1 where something could not be put back.
+        after_help = "Restores what is kept, and what a vmtax that was killed was trying. A setting that somebody else changed meanwhile stays \
+as it is, and is named. The exit status is 1 where something could not be restored.
 
 Examples:
   vmtax undo

@@ -1,4 +1,4 @@
-//! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM; `vmtax undo`: put back.
+//! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM; `vmtax undo`: restored.
 
 use super::progress::Display;
 use super::record::{Recorded, record};
@@ -41,7 +41,7 @@ pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Says what a killed process had left changed and this one has put back.
+/// Says what a killed process had left changed and this one has restored.
 pub(super) fn undo_interrupted() {
     for line in vmtax_vm::undo_interrupted().iter().map(line) {
         eprintln!("{}", vmtax_report::printable(&format!("left by a vmtax that was killed: {line}")));
@@ -50,7 +50,7 @@ pub(super) fn undo_interrupted() {
 
 fn line(Undone { setting, value, error }: &Undone) -> String {
     match error {
-        None => format!("put back: {setting} is {value}"),
-        Some(error) => format!("not put back: {error}"),
+        None => format!("restored: {setting} is {value}"),
+        Some(error) => format!("not restored: {error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! `vmtax tune` of VMs that others started: the planted setting is found, removed, proven; and everything can be put back.
+//! `vmtax tune` of VMs that others started: the planted setting is found, removed, proven; and everything can be restored.
 
 use crate::common::boot_guest::{BootGuest, random_requests};
 use crate::common::{Busy, Place, Quota, Signal, Start, json, skipped, until};
@@ -43,7 +43,7 @@ fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, Strin
 
 #[test]
 #[ignore = "needs root"]
-fn a_forgotten_limit_is_removed_proven_and_put_back() {
+fn a_forgotten_limit_is_removed_proven_and_restore() {
     let place = Place::new();
     let vm = limited(&place, "forgotten");
     let (found, out) = proposed(&place, vm.pid(), "", "vm-io-limit");
@@ -65,7 +65,7 @@ fn a_forgotten_limit_is_removed_proven_and_put_back() {
         .vmtax(&format!("undo {out}"))
         .env("XDG_RUNTIME_DIR", place.path(""))
         .succeeds()
-        .shows("put back: I/O limits of");
+        .shows("restored: I/O limits of");
     assert_eq!(limit(&vm), 20);
     place.vmtax(&format!("undo {out}")).env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("Nothing to undo");
 }
@@ -80,8 +80,8 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
     running.signal(Signal::KILL);
     running.outcome();
-    assert_eq!(limit(&vm), 0, "nobody was there to put it back");
-    place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("put back: I/O limits of");
+    assert_eq!(limit(&vm), 0, "nobody was there to restore it");
+    place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("restored: I/O limits of");
     assert_eq!(limit(&vm), 20);
     let mut running = start("theirs");
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
@@ -97,7 +97,7 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
     running.signal(Signal::INT);
     running.outcome();
-    assert_eq!(limit(&vm), 20, "put back at the end");
+    assert_eq!(limit(&vm), 20, "restored at the end");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
     assert_eq!(quota_row.unwrap()["verdict"], "keep", "{found:#}");
     let now = || fs::read_to_string(&quota_file).unwrap();
     assert!(now().starts_with("-1") || now().starts_with("max"), "{}", now());
-    place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("put back: /sys/fs/cgroup");
+    place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("restored: /sys/fs/cgroup");
     assert!(now().starts_with("5000"), "{}", now());
     drop(vm);
     until("the group is empty", || fs::remove_dir(&quota.0).ok());

@@ -7,7 +7,7 @@ use vmtax_model::{BeforeAfter, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRate
 /// A figure: its name, which is that of its [`vmtax_model::LiveMetric`] where there is one; its unit; how it is read.
 type Figure = (&'static str, &'static str, fn(&VmRates) -> Option<f64>);
 
-/// Figures in the order of a request's path, then of the CPUs. Of all, more costs more, but for rates per second and %RUN.
+/// Figures in the order of a request's path, then of the CPUs. Of all, more costs more, except rates per second and %RUN.
 const FIGURES: [Figure; 11] = [
     ("disk requests", "per second", |vm| vm.io.map(|io| io.per_s())),
     ("latency of disk requests (QAVG)", "ns", |vm| vm.io?.qavg_ns),

@@ -23,7 +23,7 @@ pub(super) enum Decision {
     Helps,
     /// It does not, or harms.
     Fails,
-    /// More pairs would tell no more.
+    /// More pairs are not worth their time.
     Undecided,
     /// Nothing can be measured: the load has stopped, or is none of these.
     Unmeasurable,

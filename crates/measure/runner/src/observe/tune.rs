@@ -1,4 +1,4 @@
-//! Changes of a running VM under its own load: each is set and put back again and again, and measured both ways.
+//! Changes of a running VM under its own load: each is set and restored again and again, and measured both ways.
 
 use super::observer::{failed, unstorable};
 use super::wait::wait;
@@ -17,7 +17,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Measures what `next` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
-/// `stop` becomes true. What is not kept is put back. Where the plan changes nothing, the VM alone is recorded.
+/// `stop` becomes true. What is not kept is restored. Where the plan changes nothing, the VM alone is recorded.
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM, and where what is changed cannot be written down.
@@ -121,7 +121,7 @@ impl Bench<'_> {
     fn switch(&mut self, wanted: &[usize]) -> Result<(), Stopped> {
         for candidate in self.on.clone().into_iter().filter(|on| !wanted.contains(on)) {
             for setting in self.settings(candidate) {
-                self.changes.put_back(&setting).map_err(|e| Stopped::Ended(e.to_string()))?;
+                self.changes.restore(&setting).map_err(|e| Stopped::Ended(e.to_string()))?;
             }
             self.on.retain(|on| *on != candidate);
         }
@@ -159,7 +159,7 @@ impl Bench<'_> {
             }
         };
         if self.is_stopped() {
-            return Err(Stopped::Ended("it was interrupted: what was changed is put back".to_owned()));
+            return Err(Stopped::Ended("it was interrupted: what was changed is restored".to_owned()));
         }
         Ok(TuneBlock { before, after: self.sample()?, printed })
     }

@@ -1,4 +1,4 @@
-//! What was changed in a VM and its host, written down before, and put back: at the end, at the next start, by `vmtax undo`.
+//! What was changed in a VM and its host, written down before, and restored: at the end, at the next start, by `vmtax undo`.
 
 use super::{ChangeError, is_same, read, write};
 use crate::state_file;
@@ -12,7 +12,7 @@ use vmtax_observe::counters::started;
 /// The kind of the files that tell what is changed.
 const KIND: &str = "changes";
 
-/// Changes of one VM. Those that are not kept are put back when the value is dropped.
+/// Changes of one VM. Those that are not kept are restored when the value is dropped.
 #[derive(Debug)]
 pub struct Changes {
     vm: Vm,
@@ -60,7 +60,7 @@ impl Changes {
     /// Sets a setting: reads what it is, writes that down, sets it, reads it back.
     ///
     /// # Errors
-    /// [`ChangeError`]; of one that is refused, what it was before is put back.
+    /// [`ChangeError`]; of one that is refused, what it was before is restored.
     pub fn set(&mut self, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
         if let Some(entry) = self.journal.entries.iter().find(|entry| entry.setting == *setting) {
             let expected = entry.after.clone();
@@ -76,15 +76,15 @@ impl Changes {
         self.journal.entries.push(Entry { setting: setting.clone(), before, after, is_kept: false });
         self.write_down()?;
         write(&self.vm, &setting, value).inspect_err(|_| {
-            let _ = self.put_back(&setting);
+            let _ = self.restore(&setting);
         })
     }
 
-    /// Puts a setting back; one that is not changed stays.
+    /// Restores a setting; one that is not changed stays.
     ///
     /// # Errors
     /// [`ChangeError`] where that fails, or somebody else set it meanwhile.
-    pub fn put_back(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
+    pub fn restore(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
         let Some(at) = self.journal.entries.iter().position(|entry| entry.setting == *setting) else { return Ok(()) };
         let done = undo_entry(&self.vm, &self.journal.entries[at]);
         self.journal.entries.remove(at);
@@ -139,12 +139,12 @@ impl Drop for Changes {
             .map(|entry| entry.setting.clone())
             .collect();
         for setting in left {
-            let _ = self.put_back(&setting);
+            let _ = self.restore(&setting);
         }
     }
 }
 
-/// A setting that was put back, or not.
+/// A setting that was restored, or not.
 #[derive(Debug)]
 pub struct Undone {
     /// The setting, as people write it.
@@ -155,13 +155,13 @@ pub struct Undone {
     pub error: Option<ChangeError>,
 }
 
-/// Puts back what ended processes changed, also what is kept: of one recording, else of all. What failed stays written down.
+/// Restores what ended processes changed, also what is kept: of one recording, else of all. What failed stays written down.
 pub fn undo(recording: Option<&Path>) -> Vec<Undone> {
     let recording = recording.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
     undo_where(|journal, _| recording.as_ref().is_none_or(|recording| journal.recording == *recording))
 }
 
-/// Puts back what killed processes were trying.
+/// Restores what killed processes were trying.
 pub fn undo_interrupted() -> Vec<Undone> {
     undo_where(|_, entry| !entry.is_kept)
 }
@@ -197,7 +197,7 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     all
 }
 
-/// Puts a setting back, unless somebody else set it meanwhile.
+/// Restores a setting, unless somebody else set it meanwhile.
 fn undo_entry(vm: &Vm, entry: &Entry) -> Result<(), ChangeError> {
     match read(vm, &entry.setting)? {
         Some(now) if is_same(&now, &entry.before) => Ok(()),

@@ -247,7 +247,8 @@ fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&Machin
 fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if !guests(findings).is_empty() {
-        let sure = if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
+        let sure =
+            if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
             "Medians over rounds. Overhead: the median of the rounds' cost ratios to native (paired); above ×1 the guest costs more; \
              of a rate it is native ÷ guest.{sure}"

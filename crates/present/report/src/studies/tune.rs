@@ -63,13 +63,13 @@ fn answer(found: &TuneFindings) -> String {
         return format!(
             "{name}: {} helped: every setting is as before.",
             match found.candidates.len() {
-                1 => "the change that was tried is not shown to have".to_owned(),
-                n => format!("none of {n} changes is shown to have"),
+                1 => "the change that was tried did not measurably".to_owned(),
+                n => format!("none of {n} changes measurably"),
             }
         );
     };
     let actions: Vec<&str> = kept.iter().map(|row| &*row.candidate.change.action).collect();
-    let state = if found.is_on { "It is on now" } else { "It was put back" };
+    let state = if found.is_on { "It is on now" } else { "It was restored" };
     let state = if kept.len() > 1 {
         state.replace("It is", "They are").replace("It was", "They were")
     } else {

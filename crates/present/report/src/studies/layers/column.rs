@@ -48,7 +48,9 @@ pub fn sums(column: &LayerColumn) -> Table {
         table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
     }
     unexplained(&mut table);
-    table.notes(vec!["Both % are of the whole request; service %: the layer's service time, without its waits.".to_owned()])
+    table.notes(vec![
+        "Both % are of the whole request; service %: the layer's service time, without its waits.".to_owned(),
+    ])
 }
 
 /// Percent of the whole that no row accounts for.

@@ -149,9 +149,10 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let side_by_side =
         several.then(|| Section::new("Layers side by side", vec![Block::Table(means(findings, &columns))]));
     let stack = Figure {
-        caption: "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
+        caption:
+            "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
                   is the untraced control's mean."
-            .to_owned(),
+                .to_owned(),
         ..Figure::new(Stack { host: findings.host.as_ref(), columns })
     };
     let medians = view::medians(findings);
