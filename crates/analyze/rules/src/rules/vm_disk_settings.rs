@@ -38,7 +38,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
     evaluate: |evidence| {
         each_disk(evidence, |vm, disk, io, settings| {
             let limits = settings.limits.as_ref()?;
-            let (used, what) = used(limits, &of_group(vm, limits));
+            let what = limit_reached(vm, limits)?;
             let waits = waiting(io.per_s(), io.qavg_ns?);
             let text = format!(
                 "Requests on {} run at the limit of throttle group {}: {what}; one takes {} (QAVG).",
@@ -47,7 +47,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                 nanoseconds(io.qavg_ns?),
             );
             let unlimited = IoLimits { requests_per_s: [0; 3], bytes_per_s: [0; 3], ..limits.clone() };
-            (used >= AT_LIMIT && waits >= MIN_WAITING).then(|| Finding {
+            (waits >= MIN_WAITING).then(|| Finding {
                 text,
                 gain: waits,
                 values: vec![
@@ -170,6 +170,12 @@ fn each_disk(
         find(vm, disk, disk.io.as_ref()?, settings)
     };
     vm.settings.disks.iter().filter_map(found).collect()
+}
+
+/// Which limit the disks of a group reach, and how much of it they use, in words.
+pub(super) fn limit_reached(vm: &VmRates, limits: &IoLimits) -> Option<String> {
+    let (used, what) = used(limits, &of_group(vm, limits));
+    (used >= AT_LIMIT).then_some(what)
 }
 
 /// The requests of all disks of a group: a second all, reads, writes, then their bytes.
