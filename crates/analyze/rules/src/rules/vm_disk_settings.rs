@@ -5,7 +5,8 @@ use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
-use serde_json::json;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
     ChangeCost, DiskRates, DiskSettings, IoLimits, IoRates, Qcow2Settings, Remedy, SettingPlace, VmRates,
@@ -46,13 +47,12 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                 limits.group.escape_default(),
                 nanoseconds(io.qavg_ns?),
             );
-            let unlimited = IoLimits { requests_per_s: [0; 3], bytes_per_s: [0; 3], ..limits.clone() };
             (waits >= MIN_WAITING).then(|| Finding {
                 text,
                 gain: waits,
                 values: vec![
-                    ("UNLIMIT", limit_command(vm, settings, &unlimited)),
-                    ("LIMIT_AGAIN", limit_command(vm, settings, limits)),
+                    ("UNLIMIT", limit_command(vm, settings, limits, false)),
+                    ("LIMIT_AGAIN", limit_command(vm, settings, limits, true)),
                     ("READ_BACK", read_limits(vm, settings, limits)),
                     ("VM", vm.argument()),
                 ],
@@ -204,38 +204,66 @@ fn used(limits: &IoLimits, rates: &[f64; 6]) -> (f64, String) {
     used.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default()
 }
 
-/// The command that sets limits.
-fn limit_command(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> String {
-    let ([all, reads, writes], [bytes, read, written]) = (limits.requests_per_s, limits.bytes_per_s);
+/// The command that sets limits with their bursts, or takes all of them away.
+fn limit_command(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits, sets: bool) -> String {
     if limits.is_object {
-        let value = json!({ "iops-total": all, "iops-read": reads, "iops-write": writes,
-            "bps-total": bytes, "bps-read": read, "bps-write": written });
+        let name = |unit: &str, kind: usize, part: &str| format!("{unit}-{}{part}", ["total", "read", "write"][kind]);
+        let mut value: BTreeMap<String, u64> = limit_parts(limits, sets, 1, name).into_iter().collect();
+        if limits.request_size > 0 {
+            value.insert("iops-size".to_owned(), if sets { limits.request_size } else { 0 });
+        }
         return qmp(vm, "qom-set", &json!({ "path": group_path(limits), "property": "limits", "value": value }));
     }
     if is_libvirts(vm) {
-        let file = disk.file.to_string_lossy();
-        let words = ["blkdeviotune", "DOMAIN", &file, "--live"];
-        let [all, reads, writes, bytes, read, written] =
-            [all, reads, writes, bytes, read, written].map(|limit| limit.to_string());
-        let numbers = [
-            "--total-iops-sec",
-            &all,
-            "--read-iops-sec",
-            &reads,
-            "--write-iops-sec",
-            &writes,
-            "--total-bytes-sec",
-            &bytes,
-            "--read-bytes-sec",
-            &read,
-            "--write-bytes-sec",
-            &written,
-        ];
+        let name = |unit: &str, kind: usize, part: &str| {
+            let unit = if unit == "bps" { "bytes" } else { unit };
+            format!("--{}-{unit}-sec{part}", ["total", "read", "write"][kind])
+        };
+        let mut parts = limit_parts(limits, sets, 0, name);
+        if limits.request_size > 0 {
+            parts.push(("--size-iops-sec".to_owned(), if sets { limits.request_size } else { 0 }));
+        }
+        let file = disk.file.to_string_lossy().into_owned();
+        let words = ["blkdeviotune", "DOMAIN", &file, "--live"].map(str::to_owned);
+        let numbers = parts.into_iter().flat_map(|(name, value)| [name, value.to_string()]);
         return virsh(vm, &words.into_iter().chain(numbers).collect::<Vec<_>>());
     }
-    let arguments = json!({ "id": disk.device, "iops": all, "iops_rd": reads, "iops_wr": writes,
-        "bps": bytes, "bps_rd": read, "bps_wr": written });
-    qmp(vm, "block_set_io_throttle", &arguments)
+    let name =
+        |unit: &str, kind: usize, part: &str| format!("{unit}{}{}", ["", "_rd", "_wr"][kind], part.replace('-', "_"));
+    let mut arguments: Map<String, Value> =
+        limit_parts(limits, sets, 1, name).into_iter().map(|(name, value)| (name, value.into())).collect();
+    arguments.insert("id".to_owned(), disk.device.as_str().into());
+    if sets {
+        // Without limits the disk is in no group.
+        arguments.insert("group".to_owned(), limits.group.as_str().into());
+        arguments.extend((limits.request_size > 0).then(|| ("iops_size".to_owned(), limits.request_size.into())));
+    }
+    qmp(vm, "block_set_io_throttle", &arguments.into())
+}
+
+/// Each part of limits, named by its unit (`iops`, `bps`), its kind (all, reads, writes) and the part (``, `-max`, `-max-length`),
+/// with its value; 0 to take it away, of a burst's length `no_length`.
+fn limit_parts(
+    limits: &IoLimits,
+    sets: bool,
+    no_length: u64,
+    name: impl Fn(&str, usize, &str) -> String,
+) -> Vec<(String, u64)> {
+    let units = [
+        ("iops", limits.requests_per_s, limits.burst_requests_per_s, limits.burst_requests_s),
+        ("bps", limits.bytes_per_s, limits.burst_bytes_per_s, limits.burst_bytes_s),
+    ];
+    let mut parts = Vec::new();
+    for (unit, rates, bursts, lengths) in units {
+        for kind in 0..3 {
+            parts.push((name(unit, kind, ""), if sets { rates[kind] } else { 0 }));
+            if bursts[kind] > 0 {
+                parts.push((name(unit, kind, "-max"), if sets { bursts[kind] } else { 0 }));
+                parts.push((name(unit, kind, "-max-length"), if sets { lengths[kind].max(1) } else { no_length }));
+            }
+        }
+    }
+    parts
 }
 
 /// The command that reads limits.

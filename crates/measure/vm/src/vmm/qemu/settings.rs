@@ -63,9 +63,9 @@ fn write_through(cache: &Value) -> Option<bool> {
 
 /// Limits that the disk has itself, else the group of a throttle node above its image.
 fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
-    let of = |unit: &str| ["", "_rd", "_wr"].map(|kind| inserted[format!("{unit}{kind}")].as_u64().unwrap_or(0));
-    let group = || inserted["group"].as_str().unwrap_or_default().to_owned();
-    let own = IoLimits { group: group(), is_object: false, requests_per_s: of("iops"), bytes_per_s: of("bps") };
+    let group = inserted["group"].as_str().unwrap_or_default().to_owned();
+    let mut own = IoLimits { group, ..IoLimits::default() };
+    read_limits(&mut own, inserted, ["", "_rd", "_wr"], '_');
     if is_limit(&own) {
         return Some(own);
     }
@@ -77,8 +77,19 @@ fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
 
 /// The limits of a group as `qom-get` has them.
 fn read_group(limits: &mut IoLimits, answer: &Value) {
-    let of = |unit: &str| ["total", "read", "write"].map(|kind| answer[format!("{unit}-{kind}")].as_u64().unwrap_or(0));
-    (limits.requests_per_s, limits.bytes_per_s) = (of("iops"), of("bps"));
+    read_limits(limits, answer, ["-total", "-read", "-write"], '-');
+}
+
+/// The limits of an answer in which these kinds and this character are parts of names.
+fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
+    let number = |name: String| answer[name].as_u64().unwrap_or(0);
+    let of = |unit: &str, part: &str| {
+        kinds.map(|kind| number(format!("{unit}{kind}{}", part.replace('-', &join.to_string()))))
+    };
+    (limits.requests_per_s, limits.bytes_per_s) = (of("iops", ""), of("bps", ""));
+    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (of("iops", "-max"), of("bps", "-max"));
+    (limits.burst_requests_s, limits.burst_bytes_s) = (of("iops", "-max-length"), of("bps", "-max-length"));
+    limits.request_size = number(format!("iops{join}size"));
 }
 
 fn is_limit(limits: &IoLimits) -> bool {
@@ -180,6 +191,12 @@ mod tests {
         let limits = disk.limits.unwrap();
         assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([20, 0, 0], [0, 7, 0]));
         assert_eq!((limits.group.as_str(), limits.is_object), ("d2", false));
+        let inserted = json!({ "file": "/d", "iops": 20, "iops_max": 90, "iops_max_length": 3, "bps_wr": 7, "bps_wr_max": 8,
+            "bps_wr_max_length": 1, "iops_size": 4096 });
+        let limits = first(inserted, "q").limits.unwrap();
+        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([90, 0, 0], [3, 0, 0]));
+        assert_eq!((limits.burst_bytes_per_s, limits.burst_bytes_s), ([0, 0, 8], [0, 0, 1]));
+        assert_eq!(limits.request_size, 4096);
         assert_eq!((disk.name.as_str(), disk.write_through, disk.file.as_path()), ("vd0", Some(true), Path::new("/d")));
         let none = first(json!({ "file": "/d", "iops": 0 }), "q");
         assert_eq!(write_through(&json!({ "writeback": false, "no-flush": true })), Some(false));
@@ -195,7 +212,13 @@ mod tests {
         let disk = first(json!({ "file": file, "iops": 0, "node-name": "t1", "image": image }), line);
         let mut limits = disk.limits.unwrap();
         assert_eq!((limits.group.as_str(), limits.is_object), ("g1", true));
-        read_group(&mut limits, &json!({ "iops-total": 50, "bps-write": 9 }));
+        read_group(
+            &mut limits,
+            &json!({ "iops-total": 50, "bps-write": 9, "iops-total-max": 70, "iops-total-max-length": 2,
+            "iops-size": 512 }),
+        );
+        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([70, 0, 0], [2, 0, 0]));
+        assert_eq!(limits.request_size, 512);
         assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([50, 0, 0], [0, 0, 9]));
         assert_eq!((disk.qcow2.unwrap().l2_cache, disk.file.as_path()), (Some(256 << 10), Path::new("/d")));
     }
