@@ -21,6 +21,9 @@ pub struct DiskSettings {
     pub name: String,
     /// Its device among QEMU's objects; empty where the disk has none.
     pub device: String,
+    /// The type of its device: `virtio-blk-device`, `scsi-hd`, `ide-hd`, `nvme-ns`; empty where that is unknown.
+    #[serde(default)]
+    pub driver: String,
     /// The file or device behind it.
     pub file: PathBuf,
     /// The iothread that serves it; null for the main loop.

@@ -68,13 +68,13 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::GuestSysfs,
-            setting: "/sys/block/vda/cache_type",
+            setting: "CACHE_FILE",
             value: "write back",
             action: "Let the guest decide when to flush",
-            line: "echo \"write back\" | sudo tee /sys/block/vda/cache_type # in the guest; vda: its name for DISK_NAME",
+            line: "echo \"write back\" | sudo tee CACHE_FILE # in the guest; CACHE_DISK: its name for DISK_NAME",
             cost: Some(ChangeCost::Live),
             read_back: "QMP query-block: writeback",
-            undo: "echo \"write through\" | sudo tee /sys/block/vda/cache_type",
+            undo: "echo \"write through\" | sudo tee CACHE_FILE",
         },
         Remedy {
             place: SettingPlace::QemuArgument,
@@ -101,8 +101,12 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
             (io.writes_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
                 text,
                 gain: time,
-                values: vec![("DISK_NAME", disk.name.clone())],
-                ..Finding::default()
+                values: vec![
+                    ("CACHE_FILE", cache_file(settings).unwrap_or_default().to_owned()),
+                    ("CACHE_DISK", if is_virtio(settings) { "vda" } else { "sda" }.to_owned()),
+                    ("DISK_NAME", disk.name.clone()),
+                ],
+                unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
             })
         })
     },
@@ -158,6 +162,21 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
         })
     },
 };
+
+/// The file in a Linux guest that sets a disk's cache; `None` where none is known, as for NVMe.
+fn cache_file(settings: &DiskSettings) -> Option<&'static str> {
+    let is_of_scsi = ["scsi-", "ide-"].iter().any(|bus| settings.driver.starts_with(bus));
+    match () {
+        () if is_virtio(settings) => Some("/sys/block/vda/cache_type"),
+        // Linux drives SATA disks as SCSI disks.
+        () if is_of_scsi => Some("/sys/block/sda/device/scsi_disk/*/cache_type"),
+        () => None,
+    }
+}
+
+fn is_virtio(settings: &DiskSettings) -> bool {
+    settings.driver.starts_with("virtio-blk")
+}
 
 /// What is found of each disk whose settings and requests are known.
 fn each_disk(

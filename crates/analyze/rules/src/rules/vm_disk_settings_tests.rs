@@ -127,6 +127,26 @@ fn writes_through_are_found_where_they_take_time() {
 }
 
 #[test]
+fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
+    let of = |driver: &str| {
+        let io = IoRates { writes_per_s: 120.0, write_ns: Some(8e6), ..IoRates::default() };
+        let settings = DiskSettings { write_through: Some(true), driver: driver.to_owned(), ..DiskSettings::default() };
+        first_remedy("vm-write-through", &vm(settings, io))
+    };
+    let [line, _, undo] = of("virtio-blk-device");
+    let file = "/sys/block/vda/cache_type";
+    assert_eq!(line, format!("echo \"write back\" | sudo tee {file} # in the guest; vda: its name for vd0"));
+    assert_eq!(undo, format!("echo \"write through\" | sudo tee {file}"));
+    for driver in ["scsi-hd", "ide-hd"] {
+        let line = &of(driver)[0];
+        assert!(line.contains("/sys/block/sda/device/scsi_disk/*/cache_type # in the guest; sda: its name"), "{line}");
+    }
+    for driver in ["nvme-ns", ""] {
+        assert!(of(driver)[0].starts_with("-drive file=…,cache=none"), "{driver}");
+    }
+}
+
+#[test]
 fn a_small_cache_is_found_where_qemu_reads_tables() {
     let of = |l2_cache, rchar_per_s| {
         let qcow2 = Qcow2Settings { virtual_size: 8 << 30, cluster_size: 64 << 10, entry_size: 8, l2_cache };

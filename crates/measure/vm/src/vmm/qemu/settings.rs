@@ -8,6 +8,8 @@ use vmtax_model::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServe
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
 const DEFAULT_L2_CACHE: u64 = 32 << 20;
+/// The type of virtio-blk's part that has the disk.
+const VIRTIO_BLK: &str = "virtio-blk-device";
 /// More shared trees are not read.
 const MAX_SHARES: usize = 64;
 
@@ -20,8 +22,13 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
     let (version, block) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
     let mut disks = disks(&block, arguments);
     for disk in &mut disks {
-        if !disk.device.is_empty() {
+        // Of other disks the controller has the iothread, if any.
+        if disk.driver == VIRTIO_BLK {
             disk.iothread = monitor.iothread_of(device_path(&disk.device));
+        } else if !disk.device.is_empty() {
+            let of_type = json!({ "path": disk.device, "property": "type" });
+            let answer = monitor.execute_with("qom-get", &of_type).unwrap_or_default();
+            disk.driver = answer.as_str().unwrap_or_default().to_owned();
         }
         if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
             let group = json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
@@ -43,9 +50,13 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
     let disk = |entry: &Value| {
         let inserted = entry.get("inserted")?;
         let file = inserted["file"].as_str()?;
+        let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
+        // virtio-blk alone has its disk in a part of its device.
+        let driver = if device_path(&device) == device { "" } else { VIRTIO_BLK };
         Some(DiskSettings {
             name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
-            device: entry["qdev"].as_str().unwrap_or_default().to_owned(),
+            device,
+            driver: driver.to_owned(),
             file: host_file(file),
             iothread: None,
             write_through: write_through(&inserted["cache"]),
@@ -197,6 +208,9 @@ mod tests {
         assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([90, 0, 0], [3, 0, 0]));
         assert_eq!((limits.burst_bytes_per_s, limits.burst_bytes_s), ([0, 0, 8], [0, 0, 1]));
         assert_eq!(limits.request_size, 4096);
+        assert_eq!(disk.driver, "virtio-blk-device");
+        let sata = json!([{ "device": "", "qdev": "/machine/peripheral/sata0", "inserted": { "file": "/d" } }]);
+        assert_eq!(disks(&sata, &Arguments::from_line("q"))[0].driver, "", "its type is asked for");
         assert_eq!((disk.name.as_str(), disk.write_through, disk.file.as_path()), ("vd0", Some(true), Path::new("/d")));
         let none = first(json!({ "file": "/d", "iops": 0 }), "q");
         assert_eq!(write_through(&json!({ "writeback": false, "no-flush": true })), Some(false));
