@@ -298,6 +298,10 @@ pub mod files {
     pub const VM_TRACE: &str = "vm-trace.json";
     /// [`crate::VmSamples`].
     pub const VM_COUNTERS: &str = "vm-counters.json";
+    /// Why a diagnosis has no profile: [`super::Missing`].
+    pub const MISSING_PROFILE: &str = "missing-profile.json";
+    /// Why it has no requests by layer: [`super::Missing`].
+    pub const MISSING_REQUESTS: &str = "missing-requests.json";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

@@ -54,7 +54,7 @@ pub struct VmSamples {
     pub before: VmCounters,
     /// At the end.
     pub after: VmCounters,
-    /// What could not be observed afterwards.
+    /// What they lack.
     pub missing: Vec<Missing>,
 }
 
