@@ -53,7 +53,7 @@ fn per_million(fraction: f64) -> u64 {
 
 fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
     let wait = |wait: &vmtax_model::WaitShare| StateWait {
-        reason: of_role(wait.reason, role.as_ref()),
+        reason: of_role(wait.reason, &wait.call, role.as_ref()),
         call: wait.call.clone(),
         below: wait.below.clone(),
         fraction: wait.share.share,
@@ -84,7 +84,7 @@ fn traced(
             None => by_call(&on.call),
         };
         StateWait {
-            reason: of_role(reason, role.as_ref()),
+            reason: of_role(reason, &on.call, role.as_ref()),
             call: on.call.clone(),
             below: futex.map_or(String::new(), |futex| futex.below.clone()),
             fraction: on.share,
@@ -117,10 +117,12 @@ fn traced(
     }
 }
 
-/// A vCPU's thread of TCG waits at a condition while its guest is halted.
-fn of_role(reason: WaitFor, role: Option<&Role>) -> WaitFor {
+/// A vCPU's thread of TCG waits at a condition while its guest is halted. One of the pool waits for work where no stack names
+/// another reason.
+fn of_role(reason: WaitFor, call: &str, role: Option<&Role>) -> WaitFor {
     match (reason, role) {
         (WaitFor::Work, Some(Role::Vcpu(_))) => WaitFor::Guest,
+        (WaitFor::Other, Some(Role::Worker)) if call == "futex" => WaitFor::Work,
         _ => reason,
     }
 }
@@ -241,6 +243,26 @@ mod tests {
         schedule.threads[0].ready = 0.41;
         let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm())).unwrap();
         assert_eq!((found.seconds, found.threads[0].runnable), (1.0, Some(0.41)));
+    }
+
+    /// A stripped QEMU has no stack that names the condition at which its pool waits.
+    #[test]
+    fn a_thread_of_the_pool_waits_for_work() {
+        let worker = QemuThread { tid: 11, role: Role::Worker };
+        let vm = VmFacts { threads: vec![worker], ..VmFacts::unknown(10) };
+        let mut schedule = schedule();
+        let on = |call: &str, futex: Option<&str>| BlockedOn {
+            call: call.into(),
+            futex: futex.map(str::to_owned),
+            count: 1,
+            share: 0.25,
+        };
+        schedule.threads[0].on = vec![on("futex", Some("0x10")), on("ioctl", None)];
+        let found = of(None, Some(&schedule), Some(&vm)).unwrap();
+        let waits = &found.threads[0].waits;
+        let of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
+        assert_eq!((of("futex"), of("ioctl")), (WaitFor::Work, WaitFor::Other));
+        assert_eq!(WaitFor::Other.label(), "an unknown event");
     }
 
     #[test]
