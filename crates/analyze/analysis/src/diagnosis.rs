@@ -37,7 +37,7 @@ pub fn diagnosis(
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();
-    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, missing })
+    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, ended: false, missing })
 }
 
 #[cfg(test)]

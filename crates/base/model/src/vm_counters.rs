@@ -58,6 +58,15 @@ pub struct VmSamples {
     pub missing: Vec<Missing>,
 }
 
+/// What an observer of a diagnosis could not observe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotObserved {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// What, and why.
+    pub missing: Missing,
+}
+
 /// What the guest itself counts, as QEMU's guest agent says: `guest-get-cpustats`, `guest-get-diskstats`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounters {

@@ -147,4 +147,15 @@ fn a_vm_that_ends_meanwhile_and_wrong_names_are_said_in_one_line() {
     running.signal(Signal::INT);
     running.outcome().exits(2).says(&format!("the VM of process {pid} ended while it was observed"));
     assert!(!place.path("out").join("trials").exists(), "nothing that would pass for a recording");
+
+    // After its counters were read: they are reported, and it is not called healthy.
+    let vm = Busy::start(&place, "ends-later", "");
+    let running = place.vmtax(&format!("diagnose {} --duration 8 --output later", vm.pid())).start(60);
+    let counters = place.path("later").join("trials/0000/vm-counters.json");
+    until("the counters are stored", || counters.exists().then_some(()));
+    drop(vm);
+    running.outcome().exits(0);
+    let found = json(&place.vmtax("report later --json").succeeds().stdout)["findings"].clone();
+    assert_eq!(found["ended"], true);
+    assert!(found["missing"].to_string().contains("ended while it was observed"), "{:#}", found["missing"]);
 }

@@ -7,8 +7,10 @@ use crate::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmtax_model::{
-    AbilityName, DiskCounters, Missing, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters, VmSamples, files,
+    AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
+    VmSamples, files,
 };
+use vmtax_observe::has_ended;
 use vmtax_recording::{RecordingError, TrialFiles};
 use vmtax_vm::{Fleet, Level};
 
@@ -45,6 +47,9 @@ pub fn diagnose(
         samples.missing.push(requests_not_counted(&samples));
     }
     store(&mut open()?, files::VM_COUNTERS, &samples)?;
+    let not_observed = |name: &str, missing: Missing| -> Result<(), RunError> {
+        Ok(store(&mut open()?, name, &NotObserved { schema: SCHEMA, missing })?)
+    };
     let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop.load(Ordering::Relaxed) {
         let is_loaded = per_s.is_some_and(|per_s| per_s >= MIN_REQUESTS_PER_S);
@@ -52,14 +57,18 @@ pub fn diagnose(
         let settings = ProfileSettings::of_process(spec.pid, each);
         let profiled = profile(spec.pid, &settings, open()?, stop);
         if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
-            store(&mut open()?, files::MISSING_PROFILE, &missing)?;
+            not_observed(files::MISSING_PROFILE, missing)?;
         }
         if is_loaded && !stop.load(Ordering::Relaxed) {
             let traced = ObservedVm { time_ms: (each.as_millis() as u64).max(1), ..spec.clone() };
             if let Some(missing) = refused(REQUESTS, vm_layers(&traced, open()?, stop))? {
-                store(&mut open()?, files::MISSING_REQUESTS, &missing)?;
+                not_observed(files::MISSING_REQUESTS, missing)?;
             }
         }
+    }
+    if has_ended(spec.pid) {
+        let missing = Missing::for_error("the rest of the time", &RunError::Ended { pid: spec.pid });
+        not_observed(files::MISSING_END, missing)?;
     }
     Ok(())
 }
