@@ -122,7 +122,7 @@ impl Sides<'_> {
             })
         };
         let before = on_path(by_guest().next(), request.begin(), request.first());
-        before.and(on_path(by_guest().last(), request.last(), request.end()))
+        before.and(on_path(by_guest().next_back(), request.last(), request.end()))
     }
 
     /// The segments of an interval, latest first.

@@ -98,7 +98,9 @@ fn refused(what: &str, done: Result<(), RunError>) -> Result<Option<Missing>, Ru
 /// Requests of all disks; `None` where nothing counts those of the VM's disks.
 fn requests_per_s(samples: &VmSamples) -> Option<f64> {
     let disks = &samples.after.disks;
-    if !disks.is_empty() && disks.iter().all(|disk| disk.qemu.is_none()) {
+    // Without a monitor not all disks are known.
+    let may_have_disks = !disks.is_empty() || no_monitor(samples).is_some();
+    if may_have_disks && disks.iter().all(|disk| disk.qemu.is_none()) {
         return None;
     }
     let all = |counters: &VmCounters| -> u64 {
@@ -109,11 +111,16 @@ fn requests_per_s(samples: &VmSamples) -> Option<f64> {
     Some(all(&samples.after).saturating_sub(all(&samples.before)) as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE))
 }
 
+/// Why its monitor cannot be asked.
+fn no_monitor(samples: &VmSamples) -> Option<&Missing> {
+    let monitor = samples.vm.abilities.iter().find(|ability| ability.what == AbilityName::Monitor);
+    monitor?.missing.as_ref()
+}
+
 /// Requests are traced where there is load, which QEMU's monitor tells.
 fn requests_not_counted(samples: &VmSamples) -> Missing {
-    let monitor = samples.vm.abilities.iter().find(|ability| ability.what == AbilityName::Monitor);
     let trace = format!("`vmtax layers --vm {}` traces them without a monitor", samples.vm.pid);
-    let (why, fix) = match monitor.and_then(|ability| ability.missing.as_ref()) {
+    let (why, fix) = match no_monitor(samples) {
         Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),
         None => ("QEMU's monitor did not answer".to_owned(), trace),
     };
@@ -148,6 +155,8 @@ mod tests {
             why: "QEMU has no QMP socket".to_owned(),
             fix: "start it with -qmp".to_owned(),
         };
+        let unknown_disks = VmSamples { after: VmCounters::default(), ..samples(None, Some(monitor.clone())) };
+        assert_eq!(requests_per_s(&unknown_disks), None);
         let blind = samples(None, Some(monitor));
         assert_eq!(requests_per_s(&blind), None);
         let missing = requests_not_counted(&blind);
