@@ -1,6 +1,6 @@
 //! Requests and packets of a running VM, by its counters.
 
-use super::vm_disk_settings::limit_reached;
+use super::io_limits::limit_reached;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{nanoseconds, percent, significant};

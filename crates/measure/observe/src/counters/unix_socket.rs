@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The process that serves the connections of a socket, as a process sees its path: the one that holds the server's end, and is not
-/// that process. `None` where there is none, or without the permission to see its files. Only a process of root or of the client's
-/// user is believed: others can bind the same path in a mount namespace of their own.
+/// that process. `None` where there is none, or without the permission to see its files. Processes of users other than root and the
+/// client's do not count: they can bind the same path in a mount namespace of their own.
 pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
     let client_process = Process::new(client).ok()?;
     let trusted = [0, client_process.status().ok()?.euid];
@@ -72,7 +72,7 @@ mod tests {
     /// Another user's process with this path is not the daemon, whatever it is connected to.
     #[test]
     #[ignore = "needs root"]
-    fn another_users_process_is_not_believed() {
+    fn another_users_process_is_no_server() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listens = UnixListener::bind(&path).unwrap();
