@@ -4,7 +4,7 @@ use crate::analysis::StudyError;
 use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{HostFacts, Study, VmDiagnosis, VmSamples, files};
+use vmtax_model::{HostFacts, Missing, NotObserved, Study, VmDiagnosis, VmSamples, files};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -43,11 +43,24 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
     let mut samples: VmSamples = recording.artifact(0, files::VM_COUNTERS)?;
     let folder = recording.trial_folder(0);
     let has = |name: &str| folder.join(name).exists();
+    for name in [files::MISSING_PROFILE, files::MISSING_REQUESTS, files::MISSING_END] {
+        if has(name) {
+            let NotObserved { missing, .. } = recording.artifact(0, name)?;
+            samples.missing.push(missing);
+        }
+    }
+    if recording.manifest.ended.is_none() {
+        samples.missing.push(Missing {
+            what: "what was under way".to_owned(),
+            why: "vmtax was killed before the diagnosis was complete".to_owned(),
+            fix: "diagnose the VM again".to_owned(),
+        });
+    }
     let mut profile = None;
     if has(files::OBSERVED) {
         match Recorded::read(&folder) {
             Ok(recorded) => profile = Some(recorded.findings),
-            Err(why) => samples.missing.push(vmtax_model::Missing::for_error("threads and VM exits", &why)),
+            Err(why) => samples.missing.push(Missing::for_error("threads and VM exits", &why)),
         }
     }
     let mut layers = None;
@@ -55,11 +68,12 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
         match vmtax_layers::vm(&folder, &recording.host) {
             Ok(found) if found.requests.is_empty() => samples.missing.extend(found.missing),
             Ok(found) => layers = Some(found),
-            Err(why) => samples.missing.push(vmtax_model::Missing::for_error("requests by layer", &why)),
+            Err(why) => samples.missing.push(Missing::for_error("requests by layer", &why)),
         }
     }
-    vmtax_analysis::diagnosis(&samples, profile, layers)
-        .ok_or_else(|| StudyError::Counters { folder: recording.folder.clone() })
+    let found = vmtax_analysis::diagnosis(&samples, profile, layers);
+    let found = found.map(|found| VmDiagnosis { ended: has(files::MISSING_END), ..found });
+    found.ok_or_else(|| StudyError::Counters { folder: recording.folder.clone() })
 }
 
 /// No published result claims anything of a VM that runs already.

@@ -2,6 +2,7 @@
 
 use crate::rates;
 use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmSamples};
+use vmtax_rules::Evidence;
 
 /// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
 const BY_COUNTERS: &str = "vcpu-run-queue-wait";
@@ -19,7 +20,10 @@ pub fn diagnosis(
     layers: Option<VmLayers>,
 ) -> Option<VmDiagnosis> {
     let mut rates = rates(&samples.vm, &samples.before, &samples.after)?;
-    let mut causes = std::mem::take(&mut rates.findings);
+    rates.findings.clear();
+    // Samples prove or exclude what counters alone leave open.
+    let mut causes =
+        vmtax_rules::evaluate(&Evidence { vm: Some(&rates), profile: profile.as_ref(), ..Evidence::default() });
     let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
@@ -33,7 +37,7 @@ pub fn diagnosis(
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();
-    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, missing })
+    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, ended: false, missing })
 }
 
 #[cfg(test)]

@@ -116,10 +116,12 @@ fn traced(
 }
 
 /// While its guest is halted a vCPU's thread of TCG waits at a condition, one of KVM in KVM_RUN, where it blocks for nothing else.
+/// One of the pool waits for work where no stack names another reason.
 fn of_role(reason: WaitFor, call: &str, role: Option<&Role>) -> WaitFor {
     match (reason, role) {
         (WaitFor::Work, Some(Role::Vcpu(_))) => WaitFor::Guest,
         (WaitFor::Other, Some(Role::Vcpu(_))) if call == "ioctl" => WaitFor::Guest,
+        (WaitFor::Other, Some(Role::Worker)) if call == "futex" => WaitFor::Work,
         _ => reason,
     }
 }
@@ -240,6 +242,26 @@ mod tests {
         schedule.threads[0].ready = 0.41;
         let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm())).unwrap();
         assert_eq!((found.seconds, found.threads[0].runnable), (1.0, Some(0.41)));
+    }
+
+    /// A stripped QEMU has no stack that names the condition at which its pool waits.
+    #[test]
+    fn a_thread_of_the_pool_waits_for_work() {
+        let worker = QemuThread { tid: 11, role: Role::Worker };
+        let vm = VmFacts { threads: vec![worker], ..VmFacts::unknown(10) };
+        let mut schedule = schedule();
+        let on = |call: &str, futex: Option<&str>| BlockedOn {
+            call: call.into(),
+            futex: futex.map(str::to_owned),
+            count: 1,
+            share: 0.25,
+        };
+        schedule.threads[0].on = vec![on("futex", Some("0x10")), on("ioctl", None)];
+        let found = of(None, Some(&schedule), Some(&vm)).unwrap();
+        let waits = &found.threads[0].waits;
+        let of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
+        assert_eq!((of("futex"), of("ioctl")), (WaitFor::Work, WaitFor::Other));
+        assert_eq!(WaitFor::Other.label(), "an unknown event");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Breakdown, Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row,
-    SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
+    Breakdown, Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, ProfileFindings,
+    Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -37,6 +37,8 @@ pub struct Evidence<'a> {
     pub breakdowns: &'a [Breakdown],
     /// What a running VM did, by its counters.
     pub vm: Option<&'a VmRates>,
+    /// What its profile says, beside its counters.
+    pub profile: Option<&'a ProfileFindings>,
     /// The control group of a running VM.
     pub cgroup: Option<&'a str>,
     /// What was found on the host, where that is the question.

@@ -118,8 +118,8 @@ pub use tune::{
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
     BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters, KvmCounters,
-    LatencyHistogram, MemoryCounters, NicCounters, ProcessIo, RequestCounters, RunState, ThreadCounters, VmCounters,
-    VmSamples,
+    LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo, RequestCounters, RunState, ThreadCounters,
+    VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_layers::{GuestTrace, IMPORTED_CLOCK, TracedDisk, VmLayers, VmRequests, VmTrace};

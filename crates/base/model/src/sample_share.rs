@@ -33,7 +33,7 @@ pub enum WaitFor {
     Sleep,
     /// The guest, whose vCPU is halted.
     Guest,
-    /// Something else in the kernel.
+    /// An event that neither the call nor a stack tells.
     Other,
 }
 
@@ -48,7 +48,7 @@ impl WaitFor {
             WaitFor::Io => "I/O",
             WaitFor::Sleep => "a timer",
             WaitFor::Guest => "an interrupt (guest halted)",
-            WaitFor::Other => "other",
+            WaitFor::Other => "an unknown event",
         }
     }
 }

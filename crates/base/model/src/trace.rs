@@ -300,6 +300,12 @@ pub mod files {
     pub const VM_COUNTERS: &str = "vm-counters.json";
     /// A [`crate::TuneRecord`] a line.
     pub const TUNE: &str = "tune.jsonl";
+    /// Why a diagnosis has no profile: [`crate::NotObserved`].
+    pub const MISSING_PROFILE: &str = "missing-profile.json";
+    /// Why it has no requests by layer: [`crate::NotObserved`].
+    pub const MISSING_REQUESTS: &str = "missing-requests.json";
+    /// In a diagnosis whose VM ended meanwhile: [`crate::NotObserved`].
+    pub const MISSING_END: &str = "missing-end.json";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
     /// The stacks sampled inside the guest.

@@ -54,8 +54,17 @@ pub struct VmSamples {
     pub before: VmCounters,
     /// At the end.
     pub after: VmCounters,
-    /// What could not be observed afterwards.
+    /// What they lack.
     pub missing: Vec<Missing>,
+}
+
+/// What an observer of a diagnosis could not observe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotObserved {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// What, and why.
+    pub missing: Missing,
 }
 
 /// What the guest itself counts, as QEMU's guest agent says: `guest-get-cpustats`, `guest-get-diskstats`.

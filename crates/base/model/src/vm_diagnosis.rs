@@ -16,6 +16,9 @@ pub struct VmDiagnosis {
     pub profile: Option<ProfileFindings>,
     /// Its requests after that; null where there were few, or they could not be traced.
     pub layers: Option<VmLayers>,
+    /// Whether it ended while it was observed.
+    #[serde(default)]
+    pub ended: bool,
     /// What could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -48,6 +48,9 @@ pub struct DiskSettings {
     pub name: String,
     /// Its device among QEMU's objects; empty where the disk has none.
     pub device: String,
+    /// The type of its device: `virtio-blk-device`, `scsi-hd`, `ide-hd`, `nvme-ns`; empty where that is unknown.
+    #[serde(default)]
+    pub driver: String,
     /// The file or device behind it.
     pub file: PathBuf,
     /// The iothread that serves it; null for the main loop.
@@ -71,6 +74,21 @@ pub struct IoLimits {
     pub requests_per_s: [u64; 3],
     /// Bytes per second: all, reads, writes.
     pub bytes_per_s: [u64; 3],
+    /// Requests per second in a burst (`iops_max`): all, reads, writes.
+    #[serde(default)]
+    pub burst_requests_per_s: [u64; 3],
+    /// Bytes per second in a burst (`bps_max`): all, reads, writes.
+    #[serde(default)]
+    pub burst_bytes_per_s: [u64; 3],
+    /// How long a burst of requests may be, s (`iops_max_length`): all, reads, writes.
+    #[serde(default)]
+    pub burst_requests_s: [u64; 3],
+    /// How long a burst of bytes may be, s (`bps_max_length`): all, reads, writes.
+    #[serde(default)]
+    pub burst_bytes_s: [u64; 3],
+    /// A request of more bytes counts as several (`iops_size`).
+    #[serde(default)]
+    pub request_size: u64,
 }
 
 /// How much of a qcow2 image the cache of its L2 tables covers.

@@ -59,6 +59,21 @@ pub enum ImportError {
         /// The other.
         second: PathBuf,
     },
+    /// Two traces of QEMU on different clocks.
+    #[error(
+        "{} is stamped by {first_clock}, {} by {second_clock}: import one of them, or record both with one trace backend of QEMU",
+        first.display(), second.display()
+    )]
+    QemuClocks {
+        /// One.
+        first: PathBuf,
+        /// Its clock.
+        first_clock: String,
+        /// The other.
+        second: PathBuf,
+        /// Its clock.
+        second_clock: String,
+    },
     /// The VM that was asked for is not in the trace.
     #[error("{}: no vCPU of process {pid}: it has vCPU threads {known}", path.display())]
     Process {

@@ -27,11 +27,27 @@ pub(crate) fn assign(files: &mut [Surveyed], guest: Option<&Path>) -> Result<(),
     if let Some(first) = files.first().filter(|_| files.iter().all(is_empty)) {
         return Err(ImportError::Nothing { path: first.file.path.clone() });
     }
+    one_clock_of_qemu(files)?;
     let mut guests = files.iter().filter(|file| file.side == TraceSide::Guest);
     match guests.next().zip(guests.next()) {
         Some((first, second)) => {
             Err(ImportError::Guests { first: first.file.path.clone(), second: second.file.path.clone() })
         }
+        None => Ok(()),
+    }
+}
+
+/// Nothing joins the clocks of two traces of QEMU: neither bounds the other's by cause and effect.
+fn one_clock_of_qemu(files: &[Surveyed]) -> Result<(), ImportError> {
+    let mut of_qemu = files.iter().filter(|file| file.side == TraceSide::Qemu && !file.survey.threads.is_empty());
+    let Some(first) = of_qemu.next() else { return Ok(()) };
+    match of_qemu.find(|file| file.file.clock() != first.file.clock()) {
+        Some(second) => Err(ImportError::QemuClocks {
+            first: first.file.path.clone(),
+            first_clock: first.file.clock().to_owned(),
+            second: second.file.path.clone(),
+            second_clock: second.file.clock().to_owned(),
+        }),
         None => Ok(()),
     }
 }

@@ -145,6 +145,30 @@ fn requests_of_guest_and_qemu_are_joined_by_cause_and_effect() {
     }
 }
 
+/// A file of QEMU's simple backend with one request.
+fn simple_trace(folder: &tempfile::TempDir) -> PathBuf {
+    let name = b"virtio_blk_handle_read";
+    let words = |all: &[u64]| all.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let halves = |all: &[u32]| all.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>();
+    let header = words(&[u64::MAX, 0xf2b1_77cb_0aa4_29b4, 4]);
+    let mapping = [words(&[0, 7]), halves(&[name.len() as u32]), name.to_vec()].concat();
+    let event = [words(&[1, 7, 5_000_000_000]), halves(&[24 + 32, 4711]), words(&[1, 2, 0, 8])].concat();
+    let path = folder.path().join("simple");
+    fs::write(&path, [header, mapping, event].concat()).unwrap();
+    path
+}
+
+#[test]
+fn two_traces_of_qemu_must_have_one_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let simple = simple_trace(&folder);
+    assert!(import(settings(std::slice::from_ref(&simple))).is_ok(), "alone");
+    assert!(import(settings(&[data("qemu.log"), data("qemu.log")])).is_ok(), "one clock");
+    let error = import(settings(&[data("qemu.log"), simple])).err().unwrap();
+    assert!(error.contains("is stamped by realtime, ") && error.contains("by mono: import one of them"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
 #[test]
 fn each_side_alone_has_its_own_requests() {
     let found = import(settings(&[data("guest.txt")])).unwrap().layers();

@@ -104,6 +104,20 @@ fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
 }
 
 #[test]
+fn what_was_observed_before_a_kill_is_reported() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "kept", "");
+    let mut running = place.vmtax(&format!("diagnose {} --duration 20 --output out", vm.pid())).start(60);
+    let counters = place.path("out").join("trials/0000/vm-counters.json");
+    running.until("the counters are stored", |_| counters.exists().then_some(()));
+    running.signal(Signal::KILL);
+    running.outcome();
+    let found = json(&place.vmtax("report out --json").succeeds().stdout)["findings"].clone();
+    assert!(found["rates"]["run"].as_f64().is_some_and(|run| run > 0.0), "{found:#}");
+    assert!(found["missing"].to_string().contains("vmtax was killed"), "{:#}", found["missing"]);
+}
+
+#[test]
 #[ignore = "needs root"]
 fn a_guest_that_polls_its_uart_is_named_first() {
     if File::options().read(true).write(true).open("/dev/kvm").is_err() {
@@ -133,4 +147,15 @@ fn a_vm_that_ends_meanwhile_and_wrong_names_are_said_in_one_line() {
     running.signal(Signal::INT);
     running.outcome().exits(2).says(&format!("the VM of process {pid} ended while it was observed"));
     assert!(!place.path("out").join("trials").exists(), "nothing that would pass for a recording");
+
+    // After its counters were read: they are reported, and it is not called healthy.
+    let vm = Busy::start(&place, "ends-later", "");
+    let running = place.vmtax(&format!("diagnose {} --duration 8 --output later", vm.pid())).start(60);
+    let counters = place.path("later").join("trials/0000/vm-counters.json");
+    until("the counters are stored", || counters.exists().then_some(()));
+    drop(vm);
+    running.outcome().exits(0);
+    let found = json(&place.vmtax("report later --json").succeeds().stdout)["findings"].clone();
+    assert_eq!(found["ended"], true);
+    assert!(found["missing"].to_string().contains("ended while it was observed"), "{:#}", found["missing"]);
 }

@@ -48,7 +48,7 @@ impl RequestPath {
     }
 
     /// The checkpoints passed, in the order of the path.
-    pub fn marks(&self) -> impl Iterator<Item = (Checkpoint, u64, PassedBy)> + '_ {
+    pub fn marks(&self) -> impl DoubleEndedIterator<Item = (Checkpoint, u64, PassedBy)> + '_ {
         Checkpoint::ALL.into_iter().filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
     }
 

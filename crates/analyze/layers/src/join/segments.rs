@@ -66,10 +66,10 @@ impl Sides<'_> {
     pub fn request(&mut self, path: &RequestPath, part: &GuestRequest, key: u64) -> JoinedRequest {
         let mut request = JoinedRequest::new(key, part.kind);
         let mut segments: Vec<Segment> = Vec::with_capacity(24);
-        let end = path.at(Checkpoint::End).unwrap_or(u64::MAX);
+        let limits = limits(path);
         let (mut latest, mut previous) = (0, Checkpoint::Begin);
         for (checkpoint, at, by) in path.marks() {
-            let at = at.clamp(latest, end.max(latest));
+            let at = at.clamp(latest, limits[checkpoint as usize].max(latest));
             let who = match by {
                 PassedBy::Guest(_) => Who::Guest,
                 PassedBy::Thread(tid) => self.thread_table.who(tid, self.host),
@@ -122,7 +122,7 @@ impl Sides<'_> {
             })
         };
         let before = on_path(by_guest().next(), request.begin(), request.first());
-        before.and(on_path(by_guest().last(), request.last(), request.end()))
+        before.and(on_path(by_guest().next_back(), request.last(), request.end()))
     }
 
     /// The segments of an interval, latest first.
@@ -191,6 +191,20 @@ impl Sides<'_> {
             segments.push(interval.segment(state, who, under.from, under.to, recorded));
         }
     }
+}
+
+/// The latest moment of each checkpoint, by its number: the end, and of one of the host the guest's next. The guest's checkpoints
+/// are of one clock, so what the host did between two of them lies there, also where its clock tells otherwise.
+fn limits(path: &RequestPath) -> [u64; Checkpoint::COUNT] {
+    let end = path.at(Checkpoint::End).unwrap_or(u64::MAX);
+    let (mut limits, mut next) = ([end; Checkpoint::COUNT], end);
+    for (checkpoint, at, by) in path.marks().rev() {
+        match by {
+            PassedBy::Guest(_) => next = next.min(at),
+            PassedBy::Thread(_) | PassedBy::Host => limits[checkpoint as usize] = next,
+        }
+    }
+    limits
 }
 
 fn host_state(state: ThreadState<Sleep>) -> State {

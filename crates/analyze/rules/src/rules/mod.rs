@@ -11,6 +11,7 @@ mod guest_kernel;
 mod halt_polling;
 mod host;
 mod interrupts;
+mod io_limits;
 mod ioeventfd;
 mod iothread;
 mod monitor_command;

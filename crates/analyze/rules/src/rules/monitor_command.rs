@@ -13,8 +13,8 @@ pub(super) fn qmp(vm: &VmRates, execute: &str, arguments: &Value) -> String {
 }
 
 /// A command of virsh, in which `DOMAIN` stands for the VM.
-pub(super) fn virsh(vm: &VmRates, words: &[&str]) -> String {
-    let word = |word: &&str| match (*word, &vm.name) {
+pub(super) fn virsh(vm: &VmRates, words: &[impl AsRef<str>]) -> String {
+    let word = |word: &_| match (AsRef::as_ref(word), &vm.name) {
         ("DOMAIN", Some(name)) => name.clone(),
         (word, _) => word.to_owned(),
     };

@@ -1,19 +1,18 @@
 //! Settings of a running VM's disk that its requests wait for: a limit, a flush after each write, a small cache of qcow2 tables.
 
-use super::monitor_command::{is_libvirts, qmp, virsh};
+use super::io_limits::{limit_command, limit_reached, read_limits, without_limits};
+use super::monitor_command::qmp;
 use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
-use serde_json::{Value, json};
+use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, IoLimits, IoRates, LiveChange, LiveMetric, LiveSetting, Qcow2Settings, Remedy,
+    ChangeCost, DiskRates, DiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting, Qcow2Settings, Remedy,
     SettingPlace, SettingValue, VmRates,
 };
 
-/// Requests that use so much of a limit run at it.
-const AT_LIMIT: f64 = 0.9;
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
 const MIN_READ_FACTOR: f64 = 1.5;
 /// A cache that covers so much of the image does not miss.
@@ -39,7 +38,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
     evaluate: |evidence| {
         each_disk(evidence, |vm, disk, io, settings| {
             let limits = settings.limits.as_ref()?;
-            let (used, what) = used(limits, &of_group(vm, limits));
+            let what = limit_reached(vm, limits)?;
             let waits = waiting(io.per_s(), io.qavg_ns?);
             let text = format!(
                 "Requests on {} run at the limit of throttle group {}: {what}; one takes {} (QAVG).",
@@ -47,13 +46,12 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                 limits.group.escape_default(),
                 nanoseconds(io.qavg_ns?),
             );
-            let unlimited = IoLimits { requests_per_s: [0; 3], bytes_per_s: [0; 3], ..limits.clone() };
-            (used >= AT_LIMIT && waits >= MIN_WAITING).then(|| Finding {
+            (waits >= MIN_WAITING).then(|| Finding {
                 text,
                 gain: waits,
                 values: vec![
-                    ("UNLIMIT", limit_command(vm, settings, &unlimited)),
-                    ("LIMIT_AGAIN", limit_command(vm, settings, limits)),
+                    ("UNLIMIT", limit_command(vm, settings, limits, false)),
+                    ("LIMIT_AGAIN", limit_command(vm, settings, limits, true)),
                     ("READ_BACK", read_limits(vm, settings, limits)),
                     ("VM", vm.argument()),
                 ],
@@ -70,13 +68,13 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::GuestSysfs,
-            setting: "/sys/block/vda/cache_type",
+            setting: "CACHE_FILE",
             value: "write back",
             action: "Let the guest decide when to flush",
-            line: "echo \"write back\" | sudo tee /sys/block/vda/cache_type # in the guest; vda: its name for DISK_NAME",
+            line: "echo \"write back\" | sudo tee CACHE_FILE # in the guest; CACHE_DISK: its name for DISK_NAME",
             cost: Some(ChangeCost::Live),
             read_back: "QMP query-block: writeback",
-            undo: "echo \"write through\" | sudo tee /sys/block/vda/cache_type",
+            undo: "echo \"write through\" | sudo tee CACHE_FILE",
         },
         Remedy {
             place: SettingPlace::QemuArgument,
@@ -103,7 +101,12 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
             (io.writes_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
                 text,
                 gain: time,
-                values: vec![("DISK_NAME", disk.name.clone())],
+                values: vec![
+                    ("CACHE_FILE", cache_file(settings).unwrap_or_default().to_owned()),
+                    ("CACHE_DISK", if is_virtio(settings) { "vda" } else { "sda" }.to_owned()),
+                    ("DISK_NAME", disk.name.clone()),
+                ],
+                unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
                 ..Finding::default()
             })
         })
@@ -162,6 +165,21 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
     },
 };
 
+/// The file in a Linux guest that sets a disk's cache; `None` where none is known, as for NVMe.
+fn cache_file(settings: &DiskSettings) -> Option<&'static str> {
+    let is_of_scsi = ["scsi-", "ide-"].iter().any(|bus| settings.driver.starts_with(bus));
+    match () {
+        () if is_virtio(settings) => Some("/sys/block/vda/cache_type"),
+        // Linux drives SATA disks as SCSI disks.
+        () if is_of_scsi => Some("/sys/block/sda/device/scsi_disk/*/cache_type"),
+        () => None,
+    }
+}
+
+fn is_virtio(settings: &DiskSettings) -> bool {
+    settings.driver.starts_with("virtio-blk")
+}
+
 /// What is found of each disk whose settings and requests are known.
 fn each_disk(
     evidence: &Evidence<'_>,
@@ -173,92 +191,6 @@ fn each_disk(
         find(vm, disk, disk.io.as_ref()?, settings)
     };
     vm.settings.disks.iter().filter_map(found).collect()
-}
-
-/// The requests of all disks of a group: a second all, reads, writes, then their bytes.
-fn of_group(vm: &VmRates, limits: &IoLimits) -> [f64; 6] {
-    let is_in = |disk: &&DiskSettings| {
-        disk.limits.as_ref().is_some_and(|own| own.group == limits.group && own.is_object == limits.is_object)
-    };
-    let disks = vm.settings.disks.iter().filter(is_in);
-    let rates = disks.filter_map(|settings| vm.disks.iter().find(|disk| disk.name == settings.name)?.io);
-    rates.fold([0.0; 6], |sum, io| {
-        let (reads, writes) = (io.reads_per_s, io.writes_per_s);
-        let (read, written) = (io.read_bytes_per_s, io.written_bytes_per_s);
-        let all = [reads + writes, reads, writes, read + written, read, written];
-        std::array::from_fn(|at| sum[at] + all[at])
-    })
-}
-
-/// The limit that is used most: which part of it, and both in words.
-fn used(limits: &IoLimits, rates: &[f64; 6]) -> (f64, String) {
-    const NAMES: [&str; 6] = ["requests", "reads", "writes", "bytes", "bytes read", "bytes written"];
-    let all = limits.requests_per_s.iter().chain(&limits.bytes_per_s).zip(rates).zip(NAMES);
-    let used = all.filter(|((limit, _), _)| **limit > 0).map(|((limit, rate), name)| {
-        let part = rate / *limit as f64;
-        (part, format!("{} of {limit} {name} a second", significant(*rate)))
-    });
-    used.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default()
-}
-
-/// The command that sets limits.
-fn limit_command(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> String {
-    let ([all, reads, writes], [bytes, read, written]) = (limits.requests_per_s, limits.bytes_per_s);
-    if limits.is_object {
-        let value = json!({ "iops-total": all, "iops-read": reads, "iops-write": writes,
-            "bps-total": bytes, "bps-read": read, "bps-write": written });
-        return qmp(vm, "qom-set", &json!({ "path": group_path(limits), "property": "limits", "value": value }));
-    }
-    if is_libvirts(vm) {
-        let file = disk.file.to_string_lossy();
-        let words = ["blkdeviotune", "DOMAIN", &file, "--live"];
-        let [all, reads, writes, bytes, read, written] =
-            [all, reads, writes, bytes, read, written].map(|limit| limit.to_string());
-        let numbers = [
-            "--total-iops-sec",
-            &all,
-            "--read-iops-sec",
-            &reads,
-            "--write-iops-sec",
-            &writes,
-            "--total-bytes-sec",
-            &bytes,
-            "--read-bytes-sec",
-            &read,
-            "--write-bytes-sec",
-            &written,
-        ];
-        return virsh(vm, &words.into_iter().chain(numbers).collect::<Vec<_>>());
-    }
-    let arguments = json!({ "id": disk.device, "iops": all, "iops_rd": reads, "iops_wr": writes,
-        "bps": bytes, "bps_rd": read, "bps_wr": written });
-    qmp(vm, "block_set_io_throttle", &arguments)
-}
-
-/// The command that reads limits.
-fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> String {
-    match (limits.is_object, is_libvirts(vm)) {
-        (true, _) => qmp(vm, "qom-get", &json!({ "path": group_path(limits), "property": "limits" })),
-        (false, true) => virsh(vm, &["blkdeviotune", "DOMAIN", &disk.file.to_string_lossy()]),
-        (false, false) => "QMP query-block: iops, bps".to_owned(),
-    }
-}
-
-/// No limits, which `vmtax tune` can try.
-fn without_limits(disk: &DiskSettings, limits: &IoLimits) -> LiveChange {
-    const OF_A_GROUP: [&str; 6] = ["iops-total", "iops-read", "iops-write", "bps-total", "bps-read", "bps-write"];
-    let (setting, value) = if limits.is_object {
-        let property = LiveSetting::QomProperty { path: group_path(limits), property: "limits".to_owned() };
-        (property, Value::from_iter(OF_A_GROUP.map(|limit| (limit, 0))))
-    } else {
-        (LiveSetting::DiskLimits { device: disk.device.clone() }, json!({}))
-    };
-    LiveChange {
-        action: format!("Remove the I/O limits of {}", disk.name),
-        cost: ChangeCost::Live,
-        metric: LiveMetric::Latency,
-        settings: vec![SettingValue { setting, value: value.to_string() }],
-    }
 }
 
 /// A cache for all tables, which `vmtax tune` can try where what it is now is known.
@@ -277,10 +209,6 @@ fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange
 /// The cache that holds all tables of an image, in whole clusters, bytes.
 fn full_cache(image: &Qcow2Settings) -> u64 {
     image.full_cache().checked_next_multiple_of(image.cluster_size.max(1)).unwrap_or(u64::MAX)
-}
-
-fn group_path(limits: &IoLimits) -> String {
-    format!("/objects/{}", limits.group)
 }
 
 /// How many times the guest's bytes QEMU reads: by system calls, or from block devices where it reads past the page cache.

@@ -79,6 +79,38 @@ fn limits_are_removed_as_they_were_set() {
     assert!(read == "virsh blkdeviotune web /d" && undo.contains("--total-iops-sec 50 "), "{read} {undo}");
 }
 
+/// All that was read comes back: bursts, their lengths, the size of a request, the group.
+#[test]
+fn bursts_are_removed_and_restored_with_their_limits() {
+    let bursting = |is_object| {
+        let mut vm = limited(is_object, reads(50.0, 20e6));
+        let limits = vm.settings.disks[0].limits.as_mut().unwrap();
+        limits.burst_requests_per_s = [90, 0, 0];
+        limits.burst_requests_s = [3, 0, 0];
+        limits.bytes_per_s = [0, 0, 7];
+        limits.burst_bytes_per_s = [0, 0, 8];
+        limits.burst_bytes_s = [0, 0, 1];
+        limits.request_size = 4096;
+        vm
+    };
+    let has_all = |line: &str, parts: &[&str]| assert!(parts.iter().all(|part| line.contains(part)), "{line}");
+    let [line, _, undo] = first_remedy("vm-io-limit", &bursting(true));
+    has_all(&line, &["\"iops-total-max\":0", "\"iops-total-max-length\":1", "\"bps-write-max\":0", "\"iops-size\":0"]);
+    has_all(&undo, &["\"iops-total-max\":90", "\"iops-total-max-length\":3", "\"bps-write\":7", "\"iops-size\":4096"]);
+    let [line, _, undo] = first_remedy("vm-io-limit", &bursting(false));
+    has_all(&line, &["\"iops_max\":0", "\"iops_max_length\":1", "\"bps_wr_max\":0"]);
+    has_all(
+        &undo,
+        &["\"iops_max\":90", "\"iops_max_length\":3", "\"bps_wr_max\":8", "\"iops_size\":4096", "\"group\":\"g\""],
+    );
+    let [line, _, undo] = first_remedy("vm-io-limit", &VmRates { manager: Some(Manager::Libvirt), ..bursting(false) });
+    has_all(&line, &["--total-iops-sec-max 0 --total-iops-sec-max-length 0", "--size-iops-sec 0"]);
+    has_all(
+        &undo,
+        &["--total-iops-sec-max 90 --total-iops-sec-max-length 3", "--write-bytes-sec-max 8", "--size-iops-sec 4096"],
+    );
+}
+
 #[test]
 fn writes_through_are_found_where_they_take_time() {
     let of = |write_through, writes_per_s, ns| {
@@ -92,6 +124,26 @@ fn writes_through_are_found_where_they_take_time() {
     let none =
         [of(Some(false), 120.0, 8e6), of(None, 120.0, 8e6), of(Some(true), 9.0, 8e6), of(Some(true), 100.0, 0.4e6)];
     assert!(none.iter().all(Vec::is_empty), "{none:?}");
+}
+
+#[test]
+fn the_file_that_sets_the_cache_is_that_of_the_disks_bus() {
+    let of = |driver: &str| {
+        let io = IoRates { writes_per_s: 120.0, write_ns: Some(8e6), ..IoRates::default() };
+        let settings = DiskSettings { write_through: Some(true), driver: driver.to_owned(), ..DiskSettings::default() };
+        first_remedy("vm-write-through", &vm(settings, io))
+    };
+    let [line, _, undo] = of("virtio-blk-device");
+    let file = "/sys/block/vda/cache_type";
+    assert_eq!(line, format!("echo \"write back\" | sudo tee {file} # in the guest; vda: its name for vd0"));
+    assert_eq!(undo, format!("echo \"write through\" | sudo tee {file}"));
+    for driver in ["scsi-hd", "ide-hd"] {
+        let line = &of(driver)[0];
+        assert!(line.contains("/sys/block/sda/device/scsi_disk/*/cache_type # in the guest; sda: its name"), "{line}");
+    }
+    for driver in ["nvme-ns", ""] {
+        assert!(of(driver)[0].starts_with("-drive file=…,cache=none"), "{driver}");
+    }
 }
 
 #[test]

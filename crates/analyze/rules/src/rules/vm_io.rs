@@ -1,5 +1,6 @@
 //! Requests and packets of a running VM, by its counters.
 
+use super::io_limits::limit_reached;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{nanoseconds, percent, significant};
@@ -11,6 +12,8 @@ const SLOW_DEVICE_NS: f64 = 20e6;
 pub(super) const MIN_PER_S: f64 = 10.0;
 /// On fast devices a limit in milliseconds says nothing: then the share of a request's time that is not the device's.
 const MIN_KAVG_SHARE: f64 = 0.5;
+/// A device that takes so much of a request's time explains it.
+const EXPLAINED: f64 = 0.5;
 /// Below this mean time, ns, a request costs its wake-ups, and waits for the VM's own threads; esxtop's guides name 2 ms.
 const MIN_KAVG_NS: f64 = 1e6;
 /// Fewer slow requests, mean of those that are under way, are no load.
@@ -87,7 +90,7 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
 
 pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
     id: "vm-slow-requests",
-    finds: "requests of a disk that take 20 ms and more in QEMU and below, where the host has no device whose time is known, and no limit explains it",
+    finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which no limit holds back",
     remedies: &[
         measurement("See which layer the requests wait in", "vmtax layers --vm VM"),
         crate::rule::instruction(
@@ -101,8 +104,12 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
             let io = disk.io?;
             let ns = io.qavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
             let settings = vm.settings.disks.iter().find(|settings| settings.name == disk.name);
-            let has_limit = settings.is_some_and(|settings| settings.limits.is_some());
-            let has_device = disk.device.as_ref().is_some_and(|device| device.davg_ns.is_some());
+            let limits = settings.and_then(|settings| settings.limits.as_ref());
+            let is_limited = limits.is_some_and(|limits| limit_reached(vm, limits).is_some());
+            let davg_ns = disk.device.as_ref().and_then(|device| device.davg_ns);
+            // What is left is KAVG where it is known, which has a rule of its own.
+            let has_kavg = disk.kavg_ns.is_some() && io.per_s() >= MIN_PER_S;
+            let is_explained = has_kavg || davg_ns.is_some_and(|davg_ns| davg_ns >= EXPLAINED * ns);
             let text = format!(
                 "Requests on {} take {} in QEMU and below (QAVG); the guest makes {} a second.",
                 disk.name,
@@ -110,7 +117,7 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
                 significant(io.per_s())
             );
             let file = settings.map_or_else(String::new, |settings| settings.file.to_string_lossy().into_owned());
-            (!has_limit && !has_device && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| Finding {
+            (!is_limited && !is_explained && waiting(io.per_s(), ns) >= MIN_WAITING).then(|| Finding {
                 text,
                 gain: waiting(io.per_s(), ns),
                 values: vec![("VM", vm.argument()), ("FILE", shell_line(&[file]))],
@@ -199,22 +206,29 @@ mod tests {
     }
 
     #[test]
-    fn slow_requests_are_found_where_no_device_and_no_limit_explains_them() {
-        let of = |reads_per_s, ns, limits| {
+    fn slow_requests_are_found_where_neither_the_device_nor_a_limit_explains_them() {
+        let of = |reads_per_s, ns, limits, davg_ns| {
             let mut vm = disk(reads_per_s, ns, 0.0, None);
-            vm.disks[0].device = None;
+            vm.disks[0].device = Some(DeviceRates { name: "sda".to_owned(), per_s: 1.0, davg_ns });
             let settings =
                 DiskSettings { name: "vd0".to_owned(), file: "null-co://".into(), limits, ..DiskSettings::default() };
             vm.settings.disks.push(settings);
             says("vm-slow-requests", &vm)
         };
-        assert_eq!(
-            of(24.0, 41e6, None),
-            ["Requests on vd0 take 41.0 ms in QEMU and below (QAVG); the guest makes 24.0 a second."]
-        );
-        let none = [of(24.0, 19e6, None), of(10.0, 41e6, None), of(24.0, 41e6, Some(IoLimits::default()))];
+        let limit = |all| Some(IoLimits { requests_per_s: [all, 0, 0], ..IoLimits::default() });
+        let slow = ["Requests on vd0 take 41.0 ms in QEMU and below (QAVG); the guest makes 24.0 a second."];
+        assert_eq!(of(24.0, 41e6, None, None), slow);
+        assert_eq!(of(24.0, 41e6, limit(1000), None), slow, "the limit is not reached");
+        assert_eq!(of(24.0, 41e6, None, Some(1e6)), slow, "the device is fast");
+        let none = [
+            of(24.0, 19e6, None, None),
+            of(10.0, 41e6, None, None),
+            of(24.0, 41e6, limit(25), None),
+            of(24.0, 41e6, None, Some(30e6)),
+        ];
         assert!(none.iter().all(Vec::is_empty), "{none:?}");
-        assert_eq!(says("vm-slow-requests", &disk(50.0, 31e6, 30e6, None)), [""; 0], "its device is known");
+        assert_eq!(says("vm-slow-requests", &disk(50.0, 31e6, 10e6, Some(21e6))), [""; 0], "KAVG says it");
+        assert_eq!(says("vm-slow-requests", &disk(2.0, 500e6, 1e6, Some(499e6))).len(), 1, "too few for KAVG's rule");
     }
 
     #[test]

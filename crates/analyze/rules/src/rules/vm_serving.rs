@@ -5,7 +5,10 @@ use super::vm_io::MIN_PER_S;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
-use vmtax_model::{ChangeCost, DiskRates, DiskSettings, Remedy, Role, SettingPlace, ShareServer, ThreadRates, VmRates};
+use vmtax_model::{
+    ChangeCost, DiskRates, DiskSettings, FunctionShare, ProfileFindings, Remedy, Role, SettingPlace, ShareServer,
+    ThreadRates, VmRates,
+};
 
 /// An iothread on a CPU for so long is the bottleneck of its disks.
 const BUSY_IOTHREAD: f64 = 0.8;
@@ -13,6 +16,8 @@ const BUSY_IOTHREAD: f64 = 0.8;
 const BUSY_MAIN_LOOP: f64 = 0.5;
 /// QEMU has a hash table of 9p's files since then.
 const HASHED_FIDS: (u32, u32) = (7, 2);
+/// 9p's own functions do little else than search: on a CPU for so long they search a long list.
+const BUSY_9P: f64 = 0.1;
 /// With so many requests of disks the main loop may be busy with them.
 const MANY_REQUESTS_PER_S: f64 = 500.0;
 /// Managers ask their VMs a few times a second: so often is a flood. Each command wakes the monitor's thread once and more.
@@ -100,8 +105,9 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
 
 pub(super) const VM_9P_FIDS: Rule = Rule {
     id: "vm-9p-fid-list",
-    finds: "a QEMU before 7.2 that shares files by 9p, whose main loop is on a CPU half of the time and more, with few requests of disks",
+    finds: "a QEMU before 7.2 that shares files by 9p, whose 9p functions are on a CPU a tenth of the time and more; without samples a possibility, where its main loop is on a CPU half of the time with few requests of disks",
     remedies: &[
+        measurement("See whether 9p's functions (get_fid, v9fs_*) are what is busy", "vmtax profile --vm VM"),
         instruction(
             "Start the VM with QEMU 7.2 or newer, or migrate it there: it has a hash table",
             "qemu-system-x86_64 --version",
@@ -110,32 +116,60 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
             "Until then let the guest forget the names that it does not use",
             "echo 2 | sudo tee /proc/sys/vm/drop_caches # in the guest",
         ),
-        measurement("Measure both versions", "vmtax reproduce 9p-fids"),
     ],
     source: "QEMU 7.2 change log: 9pfs",
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let qemu = vm.settings.qemu.filter(|version| *version < HASHED_FIDS)?;
             let share = vm.settings.shares.iter().find(|share| share.server == ShareServer::Qemu)?;
+            let (version, tag) = (format!("QEMU {}.{}", qemu.0, qemu.1), share.tag.escape_default());
+            let [of_9p, unknown] = evidence.profile.and_then(time_in_9p).unwrap_or([0.0, 1.0]);
+            let values = vec![("VM", vm.argument())];
+            if of_9p >= BUSY_9P {
+                let text = format!(
+                    "{version} searches a list for each 9p request on {tag}: its 9p server is on a CPU {} of the time.",
+                    percent(of_9p)
+                );
+                return Some(Finding { text, gain: of_9p, values, unfit: Some(SettingPlace::Vmtax), ..Finding::default() });
+            }
             let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
             let has_few_requests = vm.io.is_none_or(|io| io.per_s() < MANY_REQUESTS_PER_S);
             let text = format!(
-                "QEMU {}.{} searches a list for each 9p request on {}: its main loop is on a CPU {} of the time.",
-                qemu.0,
-                qemu.1,
-                share.tag.escape_default(),
+                "{version} may search a list for each 9p request on {tag}: its main loop is on a CPU {} of the time, with few requests of disks.",
                 percent(main)
             );
-            has_few_requests.then(|| Finding {
-                text,
-                gain: main,
-                values: vec![("VM", vm.argument())],
-                ..Finding::default()
-            })
+            // How much of it is 9p's is not known: what is proven comes first.
+            (has_few_requests && unknown >= BUSY_9P).then(|| Finding { values, ..Finding::new(text) })
         };
         evidence.vm.and_then(finding).into_iter().collect()
     },
 };
+
+/// Of the time, how much QEMU's 9p server was on a CPU, and functions of QEMU that cannot be placed; `None` without samples.
+fn time_in_9p(profile: &ProfileFindings) -> Option<[f64; 2]> {
+    let full = f64::from(profile.hz) * profile.seconds;
+    let time = |is: fn(&str) -> bool| {
+        let of_qemu = profile.functions.iter().filter(|function| function.layer == "program");
+        let samples: u64 =
+            of_qemu.filter(|function| is(symbol(function))).map(|function| function.inside.samples).sum();
+        (samples as f64 / full).min(1.0)
+    };
+    let is_9p = |symbol: &str| {
+        let is_part = ["v9fs_", "pdu_"].iter().any(|start| symbol.starts_with(start));
+        is_part || ["cred_init", "get_fid", "alloc_fid", "clunk_fid", "put_fid"].contains(&symbol)
+    };
+    (profile.samples > 0 && full > 0.0).then(|| [time(is_9p), time(|symbol| symbol.starts_with("0x"))])
+}
+
+/// A function's symbol, else the exported one that is nearest (`qemu-system-x86_64:pdu_free+0x240`), else its address.
+fn symbol(function: &FunctionShare) -> &str {
+    if function.named {
+        // A compiler's clone of it has a suffix: get_fid.isra.0.
+        return function.name.split('.').next().unwrap_or_default();
+    }
+    let near = function.name.rsplit(':').next().unwrap_or_default();
+    near.split("+0x").next().and_then(|near| near.split("-0x").next()).unwrap_or_default()
+}
 
 /// The disks under load that an iothread serves, with their requests per second. The kernel cuts its thread's name.
 fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
@@ -159,8 +193,8 @@ fn main_loop(vm: &VmRates) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::Evidence;
-    use crate::test_evidence::findings;
-    use vmtax_model::{IoRates, ShareDevice, VmSettings};
+    use crate::test_evidence::{advice, findings};
+    use vmtax_model::{IoRates, SampleShare, ShareDevice, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -216,21 +250,24 @@ mod tests {
         assert!(none.iter().all(Vec::is_empty));
     }
 
+    fn with_9p(qemu: Option<(u32, u32)>, server: ShareServer, main: f64, reads_per_s: f64) -> VmRates {
+        let shares = vec![ShareDevice { tag: "src".to_owned(), server }];
+        VmRates {
+            threads: vec![thread(Role::Main, main, 0.0)],
+            io: Some(IoRates { reads_per_s, ..IoRates::default() }),
+            settings: VmSettings { qemu, shares, ..VmSettings::default() },
+            ..VmRates::default()
+        }
+    }
+
     #[test]
-    fn the_fid_list_is_found_before_7_2_alone() {
-        let of = |qemu, server, main, reads_per_s| {
-            let shares = vec![ShareDevice { tag: "src".to_owned(), server }];
-            let vm = VmRates {
-                threads: vec![thread(Role::Main, main, 0.0)],
-                io: Some(IoRates { reads_per_s, ..IoRates::default() }),
-                settings: VmSettings { qemu, shares, ..VmSettings::default() },
-                ..VmRates::default()
-            };
-            says("vm-9p-fid-list", &vm)
-        };
+    fn the_fid_list_is_possible_before_7_2_alone() {
+        let of = |qemu, server, main, reads| says("vm-9p-fid-list", &with_9p(qemu, server, main, reads));
         assert_eq!(
             of(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
-            ["QEMU 5.2 searches a list for each 9p request on src: its main loop is on a CPU 93 % of the time."]
+            [
+                "QEMU 5.2 may search a list for each 9p request on src: its main loop is on a CPU 93 % of the time, with few requests of disks."
+            ]
         );
         let none = [
             of(Some((7, 2)), ShareServer::Qemu, 0.93, 0.0),
@@ -240,5 +277,40 @@ mod tests {
             of(Some((5, 2)), ShareServer::Qemu, 0.93, 600.0),
         ];
         assert!(none.iter().all(Vec::is_empty));
+    }
+
+    /// A busy main loop with a 9p device is not 9p's: a profile says whose functions are busy, also in a stripped QEMU.
+    #[test]
+    fn the_fid_list_is_proven_by_samples_in_9p() {
+        let of = |name: &str, named, main| {
+            let function = FunctionShare {
+                name: name.to_owned(),
+                module: "/usr/bin/qemu-system-x86_64".to_owned(),
+                layer: "program".to_owned(),
+                named,
+                inside: SampleShare { samples: 80, ..SampleShare::default() },
+                total: SampleShare::default(),
+            };
+            let functions = vec![function];
+            let profile =
+                ProfileFindings { seconds: 1.0, hz: 100, samples: 100, functions, ..ProfileFindings::default() };
+            let vm = with_9p(Some((5, 2)), ShareServer::Qemu, main, 0.0);
+            let evidence = Evidence { vm: Some(&vm), profile: Some(&profile), ..Evidence::default() };
+            let found = advice("vm-9p-fid-list", &evidence);
+            let found = found.first().map(|found| (found.finding.replace('\u{a0}', " "), found.gain));
+            found.unwrap_or_default()
+        };
+        let proven = "QEMU 5.2 searches a list for each 9p request on src: its 9p server is on a CPU 80 % of the time.";
+        for name in ["get_fid", "get_fid.isra.0", "v9fs_walk"] {
+            assert_eq!(of(name, true, 0.4), (proven.to_owned(), 0.8), "{name}");
+        }
+        for name in ["qemu-system-x86_64:pdu_free+0x240", "qemu-system-x86_64:cred_init-0x6b0"] {
+            assert_eq!(of(name, false, 0.9), (proven.to_owned(), 0.8), "{name}");
+        }
+        let (text, gain) = of("qemu-system-x86_64:0x59a6f0", false, 0.9);
+        assert!(text.contains("may search") && gain == 0.0, "{text}");
+        assert_eq!(of("qemu-system-x86_64:0x59a6f0", false, 0.4), Default::default());
+        assert_eq!(of("vnc_refresh", true, 0.9), Default::default());
+        assert_eq!(of("qemu-system-x86_64:vnc_init_func+0x20", false, 0.9), Default::default());
     }
 }

@@ -6,9 +6,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The process that serves the connections of a socket, as a process sees its path: the one that holds the server's end, and is not
-/// that process. `None` where there is none, or without the permission to see its files.
+/// that process. `None` where there is none, or without the permission to see its files. Processes of users other than root and the
+/// client's do not count: they can bind the same path in a mount namespace of their own.
 pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
-    let sockets = Process::new(client).and_then(|process| process.unix()).ok()?;
+    let client_process = Process::new(client).ok()?;
+    let trusted = [0, client_process.status().ok()?.euid];
+    let sockets = client_process.unix().ok()?;
     // The client's ends have no path of their own.
     let connected = sockets.into_iter().filter(|socket| socket.state == UnixState::CONNECTED);
     let ends: BTreeSet<u64> =
@@ -21,16 +24,35 @@ pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
         files.into_iter().any(|file| matches!(file.target, FDTarget::Socket(inode) if ends.contains(&inode)))
     };
     let all = procfs::process::all_processes().ok()?.flatten();
-    let servers = all.filter(|process| process.pid != client && holds(process));
+    let servers = all.filter(|process| process.pid != client && holds(process) && is_of(process, trusted));
     // virtiofsd's first process waits for one in a sandbox, which serves.
     let stats = servers.filter_map(|process| process.stat().ok());
     stats.max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime)).map(|stat| stat.pid)
 }
 
+/// Whether a process is of these users alone. The owner of its folder in `/proc` does not say: it is root for one that is not
+/// dumpable, which each may be.
+fn is_of(process: &Process, users: [u32; 2]) -> bool {
+    let Ok(status) = process.status() else { return false };
+    [status.ruid, status.euid, status.suid].iter().all(|user| users.contains(user))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    struct Ends(Child);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn the_server_is_who_accepted_the_connection() {
@@ -45,5 +67,26 @@ mod tests {
         assert_eq!(socket_server(parent, &path), Some(own));
         assert_eq!(socket_server(own, &path), None, "the client itself is no server");
         assert_eq!(socket_server(i32::MAX, &path), None);
+    }
+
+    /// Another user's process with this path is not the daemon, whatever it is connected to.
+    #[test]
+    #[ignore = "needs root"]
+    fn another_users_process_is_no_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listens = UnixListener::bind(&path).unwrap();
+        let _client = UnixStream::connect(&path).unwrap();
+        let held_by = |user| {
+            let server: OwnedFd = listens.accept().unwrap().0.into();
+            Ends(Command::new("sleep").arg("60").uid(user).stdin(server).spawn().unwrap())
+        };
+        let parent = std::os::unix::process::parent_id() as i32;
+        let other = held_by(65534);
+        assert_eq!(socket_server(parent, &path), None);
+        drop(other);
+        let _second = UnixStream::connect(&path).unwrap();
+        let own = held_by(0);
+        assert_eq!(socket_server(parent, &path), Some(own.0.id() as i32));
     }
 }

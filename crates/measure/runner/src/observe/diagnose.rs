@@ -6,7 +6,11 @@ use super::{profile, vm_layers};
 use crate::RunError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vmtax_model::{DiskCounters, Missing, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters, VmSamples, files};
+use vmtax_model::{
+    AbilityName, DiskCounters, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
+    VmSamples, files,
+};
+use vmtax_observe::has_ended;
 use vmtax_recording::{RecordingError, TrialFiles};
 use vmtax_vm::{Fleet, Level};
 
@@ -14,9 +18,12 @@ use vmtax_vm::{Fleet, Level};
 const COUNTERS: f64 = 0.4;
 /// Fewer requests a second are no load, and are not traced.
 const MIN_REQUESTS_PER_S: f64 = 10.0;
+/// What tracing requests gives.
+const REQUESTS: &str = "requests by layer";
 
 /// Reads the counters of a running VM, then profiles its threads and counts its VM exits, then traces its requests, until the time
-/// has passed or `stop` becomes true. The artifacts go to the files that `open` gives. What was set in the VM is removed at the end.
+/// has passed or `stop` becomes true. The artifacts of each go to the files that `open` gives before the next begins. What was set in
+/// the VM is removed at the end.
 ///
 /// # Errors
 /// [`RunError`] for a process that is no VM, for a VM that ends while its counters are read, and when the files cannot be written.
@@ -34,20 +41,36 @@ pub fn diagnose(
         }
         samples => samples?,
     };
+    let per_s = requests_per_s(&samples);
     let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_)));
+    if is_running && per_s.is_none() {
+        samples.missing.push(requests_not_counted(&samples));
+    }
+    store(&mut open()?, files::VM_COUNTERS, &samples)?;
+    let not_observed = |name: &str, missing: Missing| -> Result<(), RunError> {
+        Ok(store(&mut open()?, name, &NotObserved { schema: SCHEMA, missing })?)
+    };
     let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop.load(Ordering::Relaxed) {
-        let is_loaded = requests_per_s(&samples) >= MIN_REQUESTS_PER_S;
+        let is_loaded = per_s.is_some_and(|per_s| per_s >= MIN_REQUESTS_PER_S);
         let each = if is_loaded { left / 2 } else { left };
         let settings = ProfileSettings::of_process(spec.pid, each);
         let profiled = profile(spec.pid, &settings, open()?, stop);
-        samples.missing.extend(refused("threads, functions and VM exits", profiled)?);
+        if let Some(missing) = refused("threads, functions and VM exits", profiled)? {
+            not_observed(files::MISSING_PROFILE, missing)?;
+        }
         if is_loaded && !stop.load(Ordering::Relaxed) {
             let traced = ObservedVm { time_ms: (each.as_millis() as u64).max(1), ..spec.clone() };
-            samples.missing.extend(refused("requests by layer", vm_layers(&traced, open()?, stop))?);
+            if let Some(missing) = refused(REQUESTS, vm_layers(&traced, open()?, stop))? {
+                not_observed(files::MISSING_REQUESTS, missing)?;
+            }
         }
     }
-    Ok(store(&mut open()?, files::VM_COUNTERS, &samples)?)
+    if has_ended(spec.pid) {
+        let missing = Missing::for_error("the rest of the time", &RunError::Ended { pid: spec.pid });
+        not_observed(files::MISSING_END, missing)?;
+    }
+    Ok(())
 }
 
 /// The counters at both ends of the first part of the time.
@@ -72,12 +95,73 @@ fn refused(what: &str, done: Result<(), RunError>) -> Result<Option<Missing>, Ru
     }
 }
 
-/// Requests of all disks; 0 where no monitor counts them.
-fn requests_per_s(samples: &VmSamples) -> f64 {
+/// Requests of all disks; `None` where nothing counts those of the VM's disks.
+fn requests_per_s(samples: &VmSamples) -> Option<f64> {
+    let disks = &samples.after.disks;
+    // Without a monitor not all disks are known.
+    let may_have_disks = !disks.is_empty() || no_monitor(samples).is_some();
+    if may_have_disks && disks.iter().all(|disk| disk.qemu.is_none()) {
+        return None;
+    }
     let all = |counters: &VmCounters| -> u64 {
         let of = |disk: &DiskCounters| disk.qemu.map_or(0, |kinds| kinds.iter().map(|kind| kind.count).sum());
         counters.disks.iter().map(of).fold(0, u64::saturating_add)
     };
     let time = Duration::from_nanos(samples.after.at_ns.saturating_sub(samples.before.at_ns));
-    all(&samples.after).saturating_sub(all(&samples.before)) as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)
+    Some(all(&samples.after).saturating_sub(all(&samples.before)) as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE))
+}
+
+/// Why its monitor cannot be asked.
+fn no_monitor(samples: &VmSamples) -> Option<&Missing> {
+    let monitor = samples.vm.abilities.iter().find(|ability| ability.what == AbilityName::Monitor);
+    monitor?.missing.as_ref()
+}
+
+/// Requests are traced where there is load, which QEMU's monitor tells.
+fn requests_not_counted(samples: &VmSamples) -> Missing {
+    let trace = format!("`vmtax layers --vm {}` traces them without a monitor", samples.vm.pid);
+    let (why, fix) = match no_monitor(samples) {
+        Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),
+        None => ("QEMU's monitor did not answer".to_owned(), trace),
+    };
+    Missing { what: REQUESTS.to_owned(), why: format!("{why}, so nothing counts the disks' requests"), fix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{Ability, RequestCounters, VmFacts};
+
+    fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
+        let at = |at_ns, count: Option<u64>| {
+            let counted = |count| [RequestCounters { count, ..RequestCounters::default() }; 3];
+            let disk = DiskCounters { name: "vd0".to_owned(), qemu: count.map(counted), ..DiskCounters::default() };
+            VmCounters { at_ns, disks: vec![disk], ..VmCounters::default() }
+        };
+        let [before, after] = counts.map_or([None; 2], |counts| counts.map(Some));
+        let abilities = vec![Ability { what: AbilityName::Monitor, missing: monitor }];
+        let vm = VmFacts { abilities, ..VmFacts::unknown(7) };
+        let (before, after) = (at(1, before), at(1_000_000_001, after));
+        VmSamples { schema: SCHEMA, vm, before, after, missing: Vec::new() }
+    }
+
+    #[test]
+    fn requests_that_nothing_counts_are_missing_with_what_would_count_them() {
+        assert_eq!(requests_per_s(&samples(Some([10, 30]), None)), Some(60.0));
+        let no_disk = VmSamples { after: VmCounters::default(), ..samples(None, None) };
+        assert_eq!(requests_per_s(&no_disk), Some(0.0), "there is nothing to count");
+        let monitor = Missing {
+            what: "QEMU's monitor".to_owned(),
+            why: "QEMU has no QMP socket".to_owned(),
+            fix: "start it with -qmp".to_owned(),
+        };
+        let unknown_disks = VmSamples { after: VmCounters::default(), ..samples(None, Some(monitor.clone())) };
+        assert_eq!(requests_per_s(&unknown_disks), None);
+        let blind = samples(None, Some(monitor));
+        assert_eq!(requests_per_s(&blind), None);
+        let missing = requests_not_counted(&blind);
+        assert_eq!(missing.why, "QEMU has no QMP socket, so nothing counts the disks' requests");
+        assert_eq!(missing.fix, "start it with -qmp; `vmtax layers --vm 7` traces them without a monitor");
+        assert!(requests_not_counted(&samples(None, None)).why.starts_with("QEMU's monitor did not answer"));
+    }
 }

@@ -68,9 +68,9 @@ impl Fleet {
         let mut counters: BTreeMap<i32, VmCounters> = BTreeMap::new();
         let (mut asked, mut others) = (Vec::new(), Vec::new());
         for sampler in self.vms.values_mut() {
-            if sampler.asks_monitor() { asked.push(sampler) } else { others.push(sampler) }
+            if sampler.asks() { asked.push(sampler) } else { others.push(sampler) }
         }
-        // A monitor may take its time, and must not hold up the others.
+        // A monitor or an agent may take its time, and must not hold up the others.
         thread::scope(|scope| {
             let asked = asked.into_iter().map(|sampler| Builder::new().spawn_scoped(scope, || sampler.sample(None)));
             let threads = asked.collect::<io::Result<Vec<_>>>()?;
@@ -168,5 +168,52 @@ impl Drop for Fleet {
         if let Some(histograms) = &mut self.histograms {
             histograms.remove(|pid| vms.get(&pid).map(|sampler| sampler.vm.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::process::{Child, Command};
+
+    struct Ends(Child);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A VM without a monitor whose guest agent never answers.
+    fn with_hanging_agent(folder: &Path, number: u32) -> Ends {
+        let socket = folder.join(number.to_string());
+        let chardev = format!("socket,id=a,server=on,wait=off,path={}", socket.display());
+        let port = "virtserialport,chardev=a,name=org.qemu.guest_agent.0";
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-S", "-M", "q35", "-m", "16", "-nodefaults", "-display", "none", "-chardev", &chardev]);
+        let vm = Ends(command.args(["-device", "virtio-serial-pci", "-device", port]).spawn().unwrap());
+        let began = Instant::now();
+        while !socket.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "QEMU made no socket");
+            thread::sleep(Duration::from_millis(10));
+        }
+        vm
+    }
+
+    #[test]
+    fn agents_that_hang_do_not_hold_each_other_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let vms: Vec<_> = (0..4).map(|number| with_hanging_agent(folder.path(), number)).collect();
+        let names: Vec<String> = vms.iter().map(|vm| vm.0.id().to_string()).collect();
+        let mut fleet = Fleet::find(&names, Level::Histograms).unwrap();
+        fleet.attach_new().unwrap();
+        let began = Instant::now();
+        let (samples, notes) = fleet.sample().unwrap();
+        assert_eq!((samples.len(), notes), (4, Vec::new()));
+        let took = began.elapsed();
+        assert!(took >= Duration::from_secs(2), "an agent was asked: {took:?}");
+        assert!(took < Duration::from_secs(4), "one after the other takes 8 s: {took:?}");
     }
 }

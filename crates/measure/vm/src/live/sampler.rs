@@ -71,10 +71,15 @@ impl Sampler {
         Some(sampler)
     }
 
-    /// Whether a sample asks the VM's monitor, which may take some time.
-    pub fn asks_monitor(&self) -> bool {
+    /// Whether a sample asks the VM's monitor.
+    fn asks_monitor(&self) -> bool {
         let monitor = self.vm.monitor();
         monitor.is_some_and(|monitor| self.level >= Level::Histograms || !monitor.taints())
+    }
+
+    /// Whether a sample asks somebody who may take some time: the VM's monitor, the agent in its guest.
+    pub fn asks(&self) -> bool {
+        self.asks_monitor() || (self.agent.is_some() && !self.agent_pause.is_on())
     }
 
     /// The libvirt daemon that has its monitor, where the monitor is not asked.

@@ -54,6 +54,9 @@ fn answer(found: &VmDiagnosis) -> String {
     if rates.run.is_none() && rates.io.is_none() {
         return format!("No known problem of {name} was found, but neither its vCPUs nor its disks could be observed.");
     }
+    if found.ended {
+        return format!("{name} ended while it was observed; until then no rule found a known problem.{figures}");
+    }
     format!("{name} is healthy: no rule found a known problem.{figures}")
 }
 

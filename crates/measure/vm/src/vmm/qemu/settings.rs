@@ -8,6 +8,8 @@ use vmtax_model::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServe
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
 const DEFAULT_L2_CACHE: u64 = 32 << 20;
+/// The type of virtio-blk's part that has the disk.
+const VIRTIO_BLK: &str = "virtio-blk-device";
 /// More shared trees are not read.
 const MAX_SHARES: usize = 64;
 
@@ -20,8 +22,13 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
     let (version, block) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
     let mut disks = disks(&block, arguments);
     for disk in &mut disks {
-        if !disk.device.is_empty() {
+        // Of other disks the controller has the iothread, if any.
+        if disk.driver == VIRTIO_BLK {
             disk.iothread = monitor.iothread_of(device_path(&disk.device));
+        } else if !disk.device.is_empty() {
+            let of_type = json!({ "path": disk.device, "property": "type" });
+            let answer = monitor.execute_with("qom-get", &of_type).unwrap_or_default();
+            disk.driver = answer.as_str().unwrap_or_default().to_owned();
         }
         if let Some(limits) = disk.limits.as_mut().filter(|limits| limits.is_object) {
             let group = json!({ "path": format!("/objects/{}", limits.group), "property": "limits" });
@@ -43,9 +50,13 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
     let disk = |entry: &Value| {
         let inserted = entry.get("inserted")?;
         let file = inserted["file"].as_str()?;
+        let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
+        // virtio-blk alone has its disk in a part of its device.
+        let driver = if device_path(&device) == device { "" } else { VIRTIO_BLK };
         Some(DiskSettings {
             name: name_of(&entry["qdev"], &entry["device"], &inserted["node-name"]),
-            device: entry["qdev"].as_str().unwrap_or_default().to_owned(),
+            device,
+            driver: driver.to_owned(),
             file: host_file(file),
             iothread: None,
             write_through: write_through(&inserted["cache"]),
@@ -63,9 +74,9 @@ fn write_through(cache: &Value) -> Option<bool> {
 
 /// Limits that the disk has itself, else the group of a throttle node above its image.
 fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
-    let of = |unit: &str| ["", "_rd", "_wr"].map(|kind| inserted[format!("{unit}{kind}")].as_u64().unwrap_or(0));
-    let group = || inserted["group"].as_str().unwrap_or_default().to_owned();
-    let own = IoLimits { group: group(), is_object: false, requests_per_s: of("iops"), bytes_per_s: of("bps") };
+    let group = inserted["group"].as_str().unwrap_or_default().to_owned();
+    let mut own = IoLimits { group, ..IoLimits::default() };
+    read_limits(&mut own, inserted, ["", "_rd", "_wr"], '_');
     if is_limit(&own) {
         return Some(own);
     }
@@ -77,8 +88,19 @@ fn limits(inserted: &Value, file: &str) -> Option<IoLimits> {
 
 /// The limits of a group as `qom-get` has them.
 fn read_group(limits: &mut IoLimits, answer: &Value) {
-    let of = |unit: &str| ["total", "read", "write"].map(|kind| answer[format!("{unit}-{kind}")].as_u64().unwrap_or(0));
-    (limits.requests_per_s, limits.bytes_per_s) = (of("iops"), of("bps"));
+    read_limits(limits, answer, ["-total", "-read", "-write"], '-');
+}
+
+/// The limits of an answer in which these kinds and this character are parts of names.
+fn read_limits(limits: &mut IoLimits, answer: &Value, kinds: [&str; 3], join: char) {
+    let number = |name: String| answer[name].as_u64().unwrap_or(0);
+    let of = |unit: &str, part: &str| {
+        kinds.map(|kind| number(format!("{unit}{kind}{}", part.replace('-', &join.to_string()))))
+    };
+    (limits.requests_per_s, limits.bytes_per_s) = (of("iops", ""), of("bps", ""));
+    (limits.burst_requests_per_s, limits.burst_bytes_per_s) = (of("iops", "-max"), of("bps", "-max"));
+    (limits.burst_requests_s, limits.burst_bytes_s) = (of("iops", "-max-length"), of("bps", "-max-length"));
+    limits.request_size = number(format!("iops{join}size"));
 }
 
 fn is_limit(limits: &IoLimits) -> bool {
@@ -180,6 +202,15 @@ mod tests {
         let limits = disk.limits.unwrap();
         assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([20, 0, 0], [0, 7, 0]));
         assert_eq!((limits.group.as_str(), limits.is_object), ("d2", false));
+        let inserted = json!({ "file": "/d", "iops": 20, "iops_max": 90, "iops_max_length": 3, "bps_wr": 7, "bps_wr_max": 8,
+            "bps_wr_max_length": 1, "iops_size": 4096 });
+        let limits = first(inserted, "q").limits.unwrap();
+        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([90, 0, 0], [3, 0, 0]));
+        assert_eq!((limits.burst_bytes_per_s, limits.burst_bytes_s), ([0, 0, 8], [0, 0, 1]));
+        assert_eq!(limits.request_size, 4096);
+        assert_eq!(disk.driver, "virtio-blk-device");
+        let sata = json!([{ "device": "", "qdev": "/machine/peripheral/sata0", "inserted": { "file": "/d" } }]);
+        assert_eq!(disks(&sata, &Arguments::from_line("q"))[0].driver, "", "its type is asked for");
         assert_eq!((disk.name.as_str(), disk.write_through, disk.file.as_path()), ("vd0", Some(true), Path::new("/d")));
         let none = first(json!({ "file": "/d", "iops": 0 }), "q");
         assert_eq!(write_through(&json!({ "writeback": false, "no-flush": true })), Some(false));
@@ -195,7 +226,13 @@ mod tests {
         let disk = first(json!({ "file": file, "iops": 0, "node-name": "t1", "image": image }), line);
         let mut limits = disk.limits.unwrap();
         assert_eq!((limits.group.as_str(), limits.is_object), ("g1", true));
-        read_group(&mut limits, &json!({ "iops-total": 50, "bps-write": 9 }));
+        read_group(
+            &mut limits,
+            &json!({ "iops-total": 50, "bps-write": 9, "iops-total-max": 70, "iops-total-max-length": 2,
+            "iops-size": 512 }),
+        );
+        assert_eq!((limits.burst_requests_per_s, limits.burst_requests_s), ([70, 0, 0], [2, 0, 0]));
+        assert_eq!(limits.request_size, 512);
         assert_eq!((limits.requests_per_s, limits.bytes_per_s), ([50, 0, 0], [0, 0, 9]));
         assert_eq!((disk.qcow2.unwrap().l2_cache, disk.file.as_path()), (Some(256 << 10), Path::new("/d")));
     }

@@ -47,9 +47,9 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
         (runnable, "waiting for a CPU (run queue)".to_owned()),
         (halted, "idle (guest halted)".to_owned()),
     ];
-    let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
+    let reasons =
+        [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep, WaitFor::Other];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.push((waiting(WaitFor::Other), "waiting (cause unknown)".to_owned()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
     let part = |(part, what): &(f64, String)| {
