@@ -1,6 +1,6 @@
 //! What a rule found in the evidence, and the remedies, as data.
 
-use crate::LiveChange;
+use crate::{ChangeCost, LiveChange};
 use serde::{Deserialize, Serialize};
 
 /// A cost that a rule found, with what takes it away.
@@ -132,33 +132,6 @@ pub enum SettingPlace {
     /// An option of vmtax, or a command of it that measures more.
     #[strum(serialize = "vmtax")]
     Vmtax,
-}
-
-/// What applying a remedy costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ChangeCost {
-    /// Nothing: the VM keeps running.
-    #[strum(serialize = "live")]
-    Live,
-    /// A device is unplugged and plugged again.
-    #[strum(serialize = "re-plug")]
-    Replug,
-    /// The guest reboots.
-    #[strum(serialize = "guest reboot")]
-    GuestReboot,
-    /// QEMU is started anew.
-    #[strum(serialize = "VM restart")]
-    VmRestart,
-    /// A setting of the host changes, for all its VMs.
-    #[strum(serialize = "affects the whole host")]
-    HostSetting,
-    /// The host reboots.
-    #[strum(serialize = "host reboot")]
-    HostReboot,
-    /// Another measurement; nothing else changes.
-    #[strum(serialize = "measurement")]
-    Measurement,
 }
 
 #[cfg(test)]

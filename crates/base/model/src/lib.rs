@@ -4,6 +4,7 @@
 mod advice;
 mod antipattern;
 mod antipattern_finding;
+mod change_cost;
 mod check;
 mod checkpoint;
 mod command_layers;
@@ -54,9 +55,10 @@ mod vm_settings;
 mod warning;
 mod workload;
 
-pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
+pub use advice::{Advice, Remedy, SettingPlace};
 pub use antipattern::Antipattern;
 pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
+pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Scope, Side, Source, State};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};

@@ -22,6 +22,7 @@ mod streams;
 mod study;
 mod top;
 mod tune;
+mod undo;
 mod vms;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};
@@ -41,7 +42,8 @@ pub use report::report;
 pub use reproduce::reproduce;
 pub use study::study;
 pub use top::top;
-pub use tune::{tune, undo};
+pub use tune::tune;
+pub use undo::undo;
 pub use vms::vms;
 
 use crate::fault::Fault;

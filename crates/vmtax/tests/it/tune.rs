@@ -43,7 +43,7 @@ fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, Strin
 
 #[test]
 #[ignore = "needs root"]
-fn a_forgotten_limit_is_removed_proven_and_restore() {
+fn a_forgotten_limit_is_removed_proven_and_restored() {
     let place = Place::new();
     let vm = limited(&place, "forgotten");
     let (found, out) = proposed(&place, vm.pid(), "", "vm-io-limit");

@@ -130,7 +130,13 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
                     "{version} searches a list for each 9p request on {tag}: its 9p server is on a CPU {} of the time.",
                     percent(of_9p)
                 );
-                return Some(Finding { text, gain: of_9p, values, unfit: Some(SettingPlace::Vmtax), ..Finding::default() });
+                return Some(Finding {
+                    text,
+                    gain: of_9p,
+                    values,
+                    unfit: Some(SettingPlace::Vmtax),
+                    ..Finding::default()
+                });
             }
             let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
             let has_few_requests = vm.io.is_none_or(|io| io.per_s() < MANY_REQUESTS_PER_S);

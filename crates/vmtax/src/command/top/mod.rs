@@ -24,7 +24,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
         _ => Level::Traces,
     };
     vmtax_vm::remove_stale_histograms();
-    super::tune::undo_interrupted();
+    super::undo::undo_interrupted();
     if level == Level::Traces {
         vmtax_observe::remove_stale_traces();
     }
