@@ -294,6 +294,8 @@ pub mod files {
     pub const QEMU_LOG: &str = "qemu.log";
     /// [`crate::ImportFacts`].
     pub const IMPORT: &str = "import.json";
+    /// [`crate::ObservedGuest`]: the trace of that guest's kernel is in [`GUEST`].
+    pub const GUEST_FACTS: &str = "guest-facts.json";
     /// [`crate::VmTrace`].
     pub const VM_TRACE: &str = "vm-trace.json";
     /// [`crate::VmSamples`].

@@ -9,6 +9,7 @@ mod export;
 mod get;
 mod history;
 mod import;
+mod interrupt;
 mod list;
 mod manual;
 mod once_more;
@@ -23,7 +24,7 @@ mod study;
 mod top;
 mod vms;
 
-pub use agent::{agent_run, agent_serve, jail, watchdog};
+pub use agent::{agent_observe, agent_run, agent_serve, jail, watchdog};
 pub use build::build;
 pub use compare::compare;
 pub use doctor::doctor;
