@@ -1,8 +1,8 @@
 //! A recording in memory.
 
-use crate::{RecordingError, TrialFiles};
 use crate::file::read_json;
 use crate::layout::{self, Manifest};
+use crate::{RecordingError, TrialFiles};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use vmtax_model::{HostFacts, Plan, TrialRecord};

@@ -20,5 +20,5 @@ mod trial;
 pub use confine::{Confinement, confine};
 pub use error::AgentError;
 pub use init::init;
-pub use observe::observe;
+pub use observe::GuestObserver;
 pub use serve::serve;

@@ -5,7 +5,7 @@ use crate::store::store;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use vmtax_model::{ObservedGuest, Study, files};
+use vmtax_model::{Accelerator, ObservedGuest, Study, VmTrace, files};
 use vmtax_recording::{Recording, TrialFiles};
 use vmtax_wire::{Decoder, Frame, MAX_PIECE, WireError};
 
@@ -41,7 +41,12 @@ impl AddedGuest {
         let added = AddedGuest { folder, is_kept: false };
         let file = File::open(path).map_err(|e| wrong(path, format!("{e}: name the file of `vmtax agent observe`")))?;
         let mut trial = recording.trial_files(0);
-        let guest = read_guest_file(path, file.take(MAX_BYTES), &mut trial)?;
+        let mut guest = read_guest_file(path, file.take(MAX_BYTES), &mut trial)?;
+        let host: VmTrace = recording.artifact(0, files::VM_TRACE)?;
+        // KVM's events of the doorbells show the same kicks.
+        let shows_kicks =
+            host.vm.accelerator == Some(Accelerator::Kvm) && host.disks.iter().any(|disk| !disk.notify.is_empty());
+        guest.missing.retain(|missing| !shows_kicks || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         store(&mut trial, files::GUEST_FACTS, &guest)?;
         Ok(added)
     }

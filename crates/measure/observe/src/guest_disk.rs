@@ -100,8 +100,8 @@ fn of_device(interrupts: &str, device: &str) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
     use proptest::prelude::*;
+    use std::path::PathBuf;
 
     /// A guest of 6.1 with two disks.
     const OWN: &str = "           CPU0       CPU1
@@ -143,7 +143,10 @@ LOC:      12345      12345   Local timer interrupts
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        put(&pci.join("resource"), "0x000000000000c000 0x000000000000c07f 0x0000000000040101\n0x0000000000000000 0x0000000000000000 0x0\n0x00000000febd1000 0x00000000febd1fff 0x40200\n");
+        put(
+            &pci.join("resource"),
+            "0x000000000000c000 0x000000000000c07f 0x0000000000040101\n0x0000000000000000 0x0000000000000000 0x0\n0x00000000febd1000 0x00000000febd1fff 0x40200\n",
+        );
         put(&pci.join("virtio1/block/vda/dev"), "254:16\n");
         put(&pci.join("virtio1/block/vda/serial"), "web01-root\n");
         put(&root.path().join("drivers/virtio_blk/bind"), "");

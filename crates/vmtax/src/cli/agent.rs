@@ -14,13 +14,15 @@ pub enum AgentCommand {
   vmtax agent run fileio --help-options")]
     Run(AgentRunArgs),
     /// Trace this guest's block requests, to be joined with its host's trace
-    #[command(after_help = "Copy the vmtax program into the guest and run this there as root, while `vmtax layers --vm` traces the VM on its host. \
+    #[command(
+        after_help = "Copy the vmtax program into the guest and run this there as root, while `vmtax layers --vm` traces the VM on its host. \
 Then the host joins both: `vmtax report --guest-trace FILE` shows each request from the guest's block layer through QEMU and \
 back. Ctrl-C ends it early. It leaves nothing in the guest but the file. See docs/my-vm.md.
 
 Examples:
   vmtax agent observe --duration 30s
-  ssh root@web01 ./vmtax agent observe --duration 30s --output - > guest.trace")]
+  ssh root@web01 ./vmtax agent observe --duration 30s --output - > guest.trace"
+    )]
     Observe(AgentObserveArgs),
     /// Answer a controller's requests on standard input
     #[command(hide = true)]

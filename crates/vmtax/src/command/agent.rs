@@ -1,5 +1,5 @@
-use super::print;
 use super::interrupt::stop_flag;
+use super::print;
 use crate::cli::{AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
-use vmtax_agent::{Confinement, confine, observe, serve};
+use vmtax_agent::{Confinement, GuestObserver, confine, serve};
 use vmtax_model::number::counted;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 use vmtax_studies::key_value;
@@ -84,20 +84,17 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
     let stop = stop_flag()?;
     // Removes the traces where this process is killed.
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
+    let observer = GuestObserver::start()?;
     let file = match is_stdout {
         true => std::io::stdout().as_fd().try_clone_to_owned(),
         // What a kernel traces is not for everybody.
-        false => OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&args.output)
-            .map(Into::into),
+        false => {
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.output).map(Into::into)
+        }
     };
     let file = file.map_err(|e| Fault::file(format!("creating {}", args.output.display()), e))?;
     eprintln!("Tracing this guest for {} s; Ctrl-C ends it.", args.duration);
-    let guest = observe(file.as_fd(), Duration::from_secs_f64(args.duration), &stop)?;
+    let guest = observer.record(file.as_fd(), Duration::from_secs_f64(args.duration), &stop)?;
     for missing in &guest.missing {
         eprintln!("Not traced: {}: {}.", missing.what, missing.why);
     }

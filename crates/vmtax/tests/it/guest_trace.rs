@@ -36,7 +36,8 @@ impl<'a> Guest<'a> {
         let said = place.path("said");
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
         let start = options(start).words("--machine kvm --rounds 1 -q");
-        let more = ["-drive".to_owned(), drive, "-device".to_owned(), device];
+        let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
+        let more = ["-drive", &drive, "-device", &device, "-qmp", &qmp];
         let start = more.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(File::create(&said).unwrap());
         Guest { running: start.start(200), said, _disk: folder }
@@ -62,10 +63,11 @@ fn options(start: Start<'_>) -> Start<'_> {
 /// The trace that the guest printed as base64 between BEGIN and END.
 fn printed_trace(place: &Place, said: &Path) -> PathBuf {
     let text = fs::read_to_string(said).unwrap();
-    let base64 = text.split("BEGIN").nth(1).unwrap().split("END").next().unwrap();
+    let base64 = text.split("BEGIN ").nth(1).unwrap().split("-- END").next().unwrap();
     let encoded = place.put("guest.base64", base64);
     let file = place.path("guest.trace");
-    let decoded = Command::new("base64").arg("-d").arg(&encoded).stdout(Stdio::from(File::create(&file).unwrap())).status();
+    let decoded =
+        Command::new("base64").arg("-d").arg(&encoded).stdout(Stdio::from(File::create(&file).unwrap())).status();
     assert!(decoded.unwrap().success());
     file
 }
@@ -75,9 +77,9 @@ fn number(value: &Value) -> f64 {
 }
 
 const READS_UNDER_TRACE: &str = "$vmtax agent run seqread --disk $disk rw=randread iodepth=4 count=0 time=25 >/dev/null &\n\
-    sleep 1\necho BEGIN\n\
+    sleep 1\necho \"BEGIN \"\n\
     $vmtax agent observe --duration 12 --output - | base64\n\
-    echo END; ls /sys/kernel/tracing/instances 2>&1 | sed 's/^/left: /'; echo DONE; wait";
+    echo \"-- END\"; ls /sys/kernel/tracing/instances 2>&1 | sed 's/^/left: /'; echo DONE; wait";
 
 #[test]
 #[ignore = "needs root"]
@@ -101,7 +103,9 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     vm.running.outcome();
 
     let add = |recording: &str| place.vmtax("report").arg(recording).arg("--guest-trace").arg(&file);
-    let report = json(&add("out").arg("--json").succeeds().stdout);
+    let text = add("out").arg("--details").succeeds();
+    eprintln!("{text}");
+    let report = json(&place.vmtax("report out --json").succeeds().stdout);
     let (requests, column) = (&report["findings"]["requests"][0], &report["findings"]["layers"]["columns"][0]);
     assert_eq!(requests["kind"], "read", "{requests:#}");
     assert!(requests["disk"].as_str().unwrap().starts_with("read0 (vd"), "{requests:#}");
@@ -109,9 +113,18 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     assert!(all > 100.0 && followed >= 0.95 * all, "{:#}", column["matched"]);
     assert_eq!(column["from_host"].as_bool().unwrap_or_default(), false);
     let rows = column["rows"].as_array().unwrap();
-    for to in ["guest-issue", "kvm-notify", "qemu-pop", "host-issue", "qemu-push", "inject", "guest-interrupt", "guest-complete"] {
+    for to in [
+        "guest-issue",
+        "kvm-notify",
+        "qemu-pop",
+        "host-issue",
+        "qemu-push",
+        "inject",
+        "guest-interrupt",
+        "guest-complete",
+    ] {
         let most = rows.iter().filter(|row| row["to"] == to).map(|row| number(&row["count"])).fold(0.0, f64::max);
-        assert!(most > 0.0, "no {to}: {rows:#?}");
+        assert!(most > 0.0, "no {to}: {:?}", rows.iter().map(|row| row["label"].as_str()).collect::<Vec<_>>());
     }
     let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
     let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));

@@ -92,7 +92,8 @@ fn same_disks(
     let mut same = HashMap::new();
     for (number, disk) in disks.iter().enumerate() {
         let has_doorbell = |known: &TracedDisk| {
-            let is_within = |(first, length): &(u64, u64), at: u64| at.checked_sub(*first).is_some_and(|at| at < *length);
+            let is_within =
+                |(first, length): &(u64, u64), at: u64| at.checked_sub(*first).is_some_and(|at| at < *length);
             known.notify.iter().any(|(at, _)| disk.regions.iter().any(|region| is_within(region, *at)))
         };
         let rings = devices.iter().position(|(_, known)| known.as_ref().is_some_and(has_doorbell));

@@ -201,7 +201,7 @@ mod tests {
 
     fn requests(count: u64, places: u64) -> (Vec<Span>, Vec<Span>) {
         let begin = |number: u64| number * 1000 + number * number % 97;
-        let guest = |number| Span {
+        let guest = |number: u64| Span {
             // In no order that comes again.
             offset: (number.pow(3) * 31 + number * 7) % 1009 % places * 4096,
             begin: begin(number),
@@ -266,7 +266,8 @@ mod tests {
         // One place, again and again: which is which does not show.
         let span = |begin| Span { offset: 0, begin, end: begin + 100, disk: 0 };
         let guest: Vec<Span> = (0..50).map(|number| span(number * 1000)).collect();
-        let host: Vec<Span> = guest.iter().map(|s| Span { begin: s.begin + OFFSET + 9, end: s.end + OFFSET - 9, ..*s }).collect();
+        let host: Vec<Span> =
+            guest.iter().map(|s| Span { begin: s.begin + OFFSET + 9, end: s.end + OFFSET - 9, ..*s }).collect();
         let clock = SharedRequests::new(&guest, &host[5..45], WINDOW).clock(None);
         assert_eq!(clock.err(), Some(NotShared::Ambiguous));
     }

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, ObservedDisk, Side, TraceFacts, TracedDisk, VmLayers,
-    VmTrace, files,
+    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, ObservedDisk, Side, TraceFacts,
+    TracedDisk, VmLayers, VmTrace, files,
 };
 
 /// Behind the path of a virtio disk: the part of the device that has the disk.

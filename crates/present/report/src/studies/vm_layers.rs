@@ -66,7 +66,8 @@ fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
     );
     let (states, layers) = (largest_states(column), largest_layers(column));
     let gavg = time(requests.gavg.mean_ns);
-    let scope = if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (GAVG, mean)" };
+    let scope =
+        if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (GAVG, mean)" };
     // Where only the guest's trace shows them, the host's device does not.
     let parts = if column.from_host || requests.davg.is_some() { parts } else { String::new() };
     format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
