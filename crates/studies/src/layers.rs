@@ -31,7 +31,8 @@ const REQUESTS: u64 = 1000;
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the doorbell through QEMU \
-and the host's block layer to the interrupt, by disk and by request type (read, write, flush).
+and the host's block layer to the interrupt, by disk and by request type (read, write, flush). `vmtax agent observe` traces \
+the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options.
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \

@@ -52,8 +52,9 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
                       segments do not overlap. It begins with the doorbell, or, where QEMU found it without one, with its pop; it \
-                      ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such X are of one traced period, so there is \
-                      no CI.";
+                      ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such a \
+                      pop, and the time from the delivery to the guest's handler: `vmtax agent observe` in the guest shows \
+                      them. Figures are of one traced period, so there is no CI.";
 
 const BOTH_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, through QEMU and the \
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
