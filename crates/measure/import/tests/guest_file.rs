@@ -74,7 +74,7 @@ impl Run {
     }
 
     fn vm() -> Run {
-        Run::of(Study::VmLayers(ObservedVm { pid: 1, time_ms: 1 }))
+        Run::of(Study::VmLayers(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None }))
     }
 
     fn recording(&self) -> Recording {
@@ -137,7 +137,10 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
         assert!(of(&file(&[(name, b"x")], &facts())).contains("plain"), "{name}");
     }
     assert!(
-        Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1 })).add(&sound()).unwrap_err().contains("layers --vm")
+        Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None }))
+            .add(&sound())
+            .unwrap_err()
+            .contains("layers --vm")
     );
 }
 

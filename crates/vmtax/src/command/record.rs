@@ -4,15 +4,16 @@ use super::interrupt::{interrupt, stop_flag};
 use super::{doctor, history, progress::Display, recording_folder};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use vmtax_import::AddedGuest;
 use vmtax_model::number::{counted, nanoseconds};
-use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_model::{HostFacts, Plan, Study, files};
 use vmtax_observe::StopTime;
 use vmtax_recording::TrialFiles;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
-use vmtax_studies::InterimAnalyses;
+use vmtax_studies::{InterimAnalyses, analyze};
 use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
 
@@ -105,7 +106,25 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
         return Err(fault);
     }
     writer.finish()?;
+    if let Err(fault) = add_guest(&folder) {
+        display.note(&fault.to_string());
+    }
     Ok(Recorded { folder, ended: Ended::Complete })
+}
+
+/// Joins what the guest traced with its host's trace, where it was fetched. The host's stands without it.
+fn add_guest(folder: &Path) -> Result<(), Fault> {
+    let recording = vmtax_recording::open(folder)?;
+    let file = recording.trial_folder(0).join(files::GUEST_FILE);
+    if !file.exists() {
+        return Ok(());
+    }
+    let added = AddedGuest::add(&recording, &file);
+    std::fs::remove_file(&file).map_err(|e| Fault::file(format!("removing {}", file.display()), e))?;
+    let added = added?;
+    analyze(&recording)?;
+    added.keep();
+    Ok(())
 }
 
 /// What stopping a process's threads will cost it, as measured on a process of vmtax's own.

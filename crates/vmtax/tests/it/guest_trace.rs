@@ -37,7 +37,10 @@ impl<'a> Guest<'a> {
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
         let start = options(start).words("--machine kvm --rounds 1 -q");
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
-        let more = ["-drive", &drive, "-device", &device, "-qmp", &qmp];
+        let chardev = format!("socket,path={}/agent,server=on,wait=off,id=guests", folder.path().display());
+        let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
+        let agent = ["-device", "virtio-serial-pci,id=ports", "-chardev", &chardev, "-device", port];
+        let more = [&["-drive", &drive, "-device", &device, "-qmp", &qmp][..], &agent].concat();
         let start = more.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(File::create(&said).unwrap());
         Guest { running: start.start(200), said, _disk: folder }
@@ -140,6 +143,37 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     add("later").fails(&["no requests in common", "agent observe"]);
     // The recording is as before.
     place.vmtax("report later").succeeds().shows("on the host (GAVG");
+}
+
+const AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
+    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
+    done\n\
+    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
+    sleep 1; echo READY\n\
+    $vmtax agent run seqread --disk $disk rw=randread iodepth=4 count=0 time=30 >/dev/null; ls /run";
+
+#[test]
+#[ignore = "needs root"]
+fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
+    let Some(guest) = KvmGuest::given() else { return };
+    if !Path::new("/usr/sbin/qemu-ga").exists() {
+        return skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    }
+    let (place, other) = (Place::new(), Place::new());
+    let mut vm = Guest::start(&other, &guest, AGENT);
+    let pid = vm.pid_when("READY");
+    let layers = |more: &str| place.vmtax(&format!("layers --vm {pid} --duration 2 {more}"));
+    layers("--guest-vmtax /nonexistent --output none").fails(&["guest-exec", "/nonexistent"]);
+    let vmtax = env!("CARGO_BIN_EXE_vmtax");
+    let report = layers("--output out --json").arg("--guest-vmtax").arg(vmtax).start(60).outcome().exits(0);
+    let report = json(&report.stdout);
+    let (requests, column) = (&report["findings"]["requests"][0], &report["findings"]["layers"]["columns"][0]);
+    let (all, followed) = (number(&requests["requests"]), number(&requests["followed"]));
+    assert!(all > 100.0 && followed >= 0.95 * all, "{:#}", column["matched"]);
+    assert_ne!(column["from_host"], true, "{:#}", report["findings"]["missing"]);
+    vm.running.outcome().exits(0);
+    let said = fs::read_to_string(&vm.said).unwrap();
+    assert!(!said.contains(".trace"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The block requests of a VM that runs already, traced from the host alone.
 
+use super::guest_trace::GuestTrace;
 use super::observer::store;
 use crate::RunError;
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ const MAX_BYTES: u64 = 2 << 30;
 pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
     let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
+    let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
     let mut disks = vm.traced_disks();
     let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
     let tracer = Tracer::start(&probes(&vm, &threads, &disks, facts.accelerator), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
@@ -38,6 +40,12 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
     if !ended {
         vm.place_disks(&mut disks);
     }
+    let mut missing = tracer.missing().to_vec();
+    // Not while it waits for the guest: other VMs run the same QEMU.
+    drop(tracer);
+    if let Some(Err(error)) = guest.map(|guest| guest.fetch(&mut files)) {
+        missing.push(Missing::for_error("the guest's own layers", &error));
+    }
     let trace = VmTrace {
         schema: SCHEMA,
         tsc_mhz: vmtax_clock::host_mhz(),
@@ -48,7 +56,7 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         disks,
         ended,
         full,
-        missing: tracer.missing().to_vec(),
+        missing,
         imported: false,
         guest: None,
         kvm_offset,
