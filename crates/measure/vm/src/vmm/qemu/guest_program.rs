@@ -13,6 +13,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const PIECE: u64 = 256 << 10;
 /// How long a program may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long reading a file may take: a hostile guest gives it byte by byte.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A program that runs in a guest.
@@ -85,13 +87,15 @@ impl GuestProgram {
         take: &mut dyn FnMut(&[u8]) -> Result<(), MachineError>,
     ) -> Result<(), MachineError> {
         let handle = ask(&self.agent, "guest-file-open", &json!({ "path": path, "mode": "r" }))?;
-        let mut left = max_bytes;
+        let (mut left, deadline) = (max_bytes, Instant::now() + READ_TIMEOUT);
         loop {
             let piece = ask(&self.agent, "guest-file-read", &json!({ "handle": handle, "count": PIECE }))?;
             let bytes = piece["buf-b64"].as_str().and_then(|text| STANDARD.decode(text).ok());
             let bytes = bytes.ok_or_else(|| MachineError::InGuest("guest-file-read gives no bytes".to_owned()))?;
-            left = left.checked_sub(bytes.len() as u64).ok_or_else(|| {
-                MachineError::InGuest(format!("{path} has more than {} MiB: copy it by scp", max_bytes >> 20))
+            let fits = left.checked_sub(bytes.len() as u64).filter(|_| Instant::now() < deadline);
+            left = fits.ok_or_else(|| {
+                let (mib, seconds) = (max_bytes >> 20, READ_TIMEOUT.as_secs());
+                MachineError::InGuest(format!("{path} has more than {mib} MiB, or takes more than {seconds} s"))
             })?;
             take(&bytes)?;
             if piece["eof"] == true || bytes.is_empty() {
