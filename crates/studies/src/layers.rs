@@ -9,8 +9,8 @@ use clap::Args;
 use vmtax_layers::LayersError;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, Plan, Probes,
-    Study, Verdict, WorkloadName,
+    ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, ObservedVm,
+    Plan, Probes, Study, Verdict, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -31,7 +31,8 @@ const REQUESTS: u64 = 1000;
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
-and the host's block layer to the interrupt, by disk and by request type (read, write, flush).
+and the host's block layer to the interrupt, by disk and by request type (read, write, flush). `vmtax agent observe` traces \
+the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax does both by QEMU's guest agent.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
@@ -42,7 +43,8 @@ Examples:
   vmtax layers rw=randread iodepth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none
   vmtax layers --machine micro-kvm
-  vmtax layers --vm web01 --duration 30s"
+  vmtax layers --vm web01 --duration 30s
+  vmtax layers --vm web01 --guest-vmtax /root/vmtax"
 )]
 pub struct LayersOptions {
     /// Options of the workload as OPTION=VALUE, or a plan (.toml)
@@ -58,11 +60,15 @@ pub struct LayersOptions {
     common: CommonOptions,
     #[command(flatten)]
     running: RunningVmOptions,
+    /// Trace in the VM's guest, too: path of vmtax there, which QEMU's guest agent starts
+    #[arg(long, value_name = "PATH", requires = "vm", help_heading = "Running VM")]
+    guest_vmtax: Option<String>,
 }
 
 impl StudyOptions for LayersOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if let Some(plan) = self.running.plan(Study::VmLayers) {
+        let observed = |vm| Study::VmLayers(ObservedVm { guest_vmtax: self.guest_vmtax.clone(), ..vm });
+        if let Some(plan) = self.running.plan(observed) {
             return plan;
         }
         let mut plan = match plan_file(&self.what)? {

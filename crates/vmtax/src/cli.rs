@@ -7,7 +7,7 @@ mod qemus;
 mod study;
 mod top;
 
-pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
+pub use agent::{AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 pub use import::ImportTracesArgs;
 pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
@@ -131,6 +131,7 @@ Examples:
   vmtax report runs/20261120T160100Z-quick --details
   vmtax report runs/20261120T160100Z-quick --format md
   vmtax report runs/20261120T160100Z-quick -o page.html
+  vmtax report --guest-trace guest.trace
   vmtax report --json | jq '.findings.rows[0]'")]
     Report(ReportArgs),
     /// Export traced requests to Perfetto or Parquet
@@ -170,7 +171,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// Run one workload on this system, as in a guest (not QEMU's guest agent)
+    /// In a guest: run one workload, or trace its block requests (not QEMU's guest agent)
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print shell completions
@@ -259,6 +260,9 @@ pub struct ReportArgs {
     /// Write the report into this file instead of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Add the trace that `vmtax agent observe` made in the guest meanwhile to a recording of `vmtax layers --vm`
+    #[arg(long, value_name = "FILE")]
+    pub guest_trace: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

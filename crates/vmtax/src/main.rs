@@ -79,6 +79,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Build(args) => command::build(&args),
         Command::Get(args) => command::get(&args),
         Command::Agent(AgentCommand::Run(args)) => command::agent_run(&args),
+        Command::Agent(AgentCommand::Observe(args)) => command::agent_observe(&args),
         Command::Agent(AgentCommand::Serve(args)) => command::agent_serve(&args),
         Command::Completions { shell } => command::completions(shell),
         Command::Man { folder } => command::man(&folder),

@@ -3,6 +3,7 @@
 mod bzimage;
 mod domain_stats;
 mod guest_code;
+mod guest_file;
 mod latency;
 mod launch;
 mod memory_tree;
@@ -42,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "bzimage", run: bzimage::run },
     Target { name: "domain_stats", run: domain_stats::run },
     Target { name: "guest_code", run: guest_code::run },
+    Target { name: "guest_file", run: guest_file::run },
     Target { name: "latency", run: latency::run },
     Target { name: "launch", run: launch::run },
     Target { name: "memory_tree", run: memory_tree::run },

@@ -28,6 +28,11 @@ pub enum LayersError {
     /// The offset between guest and host clock cannot be bounded.
     #[error(transparent)]
     Offset(#[from] ClockError),
+    /// The trace of a running VM's guest cannot be joined with that of its host.
+    #[error(
+        "the guest's trace cannot be joined: {0}. Start `vmtax agent observe --duration 60s` in the guest, and `vmtax layers --vm` on the host meanwhile"
+    )]
+    GuestTrace(&'static str),
     /// No traced trial could be read; the first one's error.
     #[error("no traced trial can be read; the first error: {0}")]
     Nothing(Box<LayersError>),

@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_layers::{JoinedTrial, LayersError, join};
-use vmtax_model::{Checkpoint, Machine, Probes, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec};
+use vmtax_layers::{JoinedTrial, LayersError, VmTrial, join, join_vm};
+use vmtax_model::{
+    Checkpoint, Machine, ObservedGuest, Probes, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
+};
 use vmtax_trace::{Entry, Folder};
 
 fn recorded(name: &str) -> PathBuf {
@@ -290,4 +292,66 @@ fn a_wrong_offset_joins_nothing() {
     fs::write(&path, series.to_bytes()).unwrap();
     let trial = join(folder.path(), &record(Machine::MICRO_KVM)).unwrap();
     assert_eq!((trial.matched.joined, trial.clock.violations), (0, 12), "{:?}", trial.matched);
+}
+
+/// A KVM guest that somebody else started, traced by its host and, for longer, by `vmtax agent observe` in it: its disk answers
+/// after 20 ms.
+#[test]
+fn a_running_vm_and_its_guest() {
+    let folder = recorded("observed");
+    let trials = join_vm(&folder).unwrap();
+    let [VmTrial { disk, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
+    assert_eq!((disk.as_str(), joined.matched.operations, joined.matched.joined), ("late0 (vda)", 16, 16));
+    assert_eq!((joined.clock.bound_ns, joined.clock.violations, joined.matched.lost_events), (0.0, 0, 0));
+    assert!(joined.clock.source.contains("reads as it is"), "{:?}", joined.clock);
+    closes(joined);
+    have(
+        joined,
+        &[
+            Checkpoint::GuestIssue,
+            Checkpoint::QemuPop,
+            Checkpoint::QemuSubmit,
+            Checkpoint::QemuPush,
+            Checkpoint::QemuNotify,
+            Checkpoint::GuestInterrupt,
+            Checkpoint::GuestComplete,
+        ],
+    );
+    assert!(joined.requests.iter().all(|request| joined.ns(request.total()) > 20e6));
+    // Without the guest's trace the host's part is the same requests, each shorter.
+    let host = copy("observed");
+    fs::remove_file(host.path().join("guest-facts.json")).unwrap();
+    let alone = &join_vm(host.path()).unwrap()[0];
+    assert_eq!(alone.disk, "late0");
+    let mean = |trial: &JoinedTrial| {
+        trial.requests.iter().map(|request| request.total()).sum::<u64>() / trial.requests.len() as u64
+    };
+    assert!(alone.joined.matched.joined >= 16 && mean(&alone.joined) < mean(joined));
+}
+
+/// A guest whose counter is another: its requests tell by how much. One of another disk has nothing in common with the host.
+#[test]
+fn a_guests_clock_is_found_by_its_requests() {
+    const OFFSET: u64 = 1 << 40;
+    let folder = copy("observed");
+    let facts = folder.path().join("guest-facts.json");
+    let mut guest: ObservedGuest = serde_json::from_slice(&fs::read(&facts).unwrap()).unwrap();
+    let path = folder.path().join("guest-trace/free.cpu0.raw");
+    let mut pages = fs::read(&path).unwrap();
+    for page in pages.chunks_mut(4096) {
+        let ticks = u64::from_le_bytes(page[..8].try_into().unwrap());
+        page[..8].copy_from_slice(&(ticks - OFFSET).to_le_bytes());
+    }
+    fs::write(&path, pages).unwrap();
+    (guest.begin, guest.end) = (guest.begin - OFFSET, guest.end - OFFSET);
+    fs::write(&facts, serde_json::to_vec(&guest).unwrap()).unwrap();
+    let joined = &join_vm(folder.path()).unwrap()[0].joined;
+    assert_eq!((joined.matched.joined, joined.clock.violations), (16, 0));
+    assert_eq!(joined.clock.source, "estimated from the order of events of a request");
+    assert!((1.0..200_000.0).contains(&joined.clock.bound_ns), "{:?}", joined.clock);
+
+    guest.disks[0].disk.device += 16;
+    fs::write(&facts, serde_json::to_vec(&guest).unwrap()).unwrap();
+    let error = join_vm(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("had a request") && error.contains("agent observe"), "{error}");
 }

@@ -124,7 +124,9 @@ pub use vm_counters::{
     VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
-pub use vm_layers::{GuestTrace, IMPORTED_CLOCK, TracedDisk, VmLayers, VmRequests, VmTrace};
+pub use vm_layers::{
+    GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, VmLayers, VmRequests, VmTrace,
+};
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,
     ThreadRates, TopSample, VmRates,

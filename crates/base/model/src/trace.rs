@@ -294,6 +294,10 @@ pub mod files {
     pub const QEMU_LOG: &str = "qemu.log";
     /// [`crate::ImportFacts`].
     pub const IMPORT: &str = "import.json";
+    /// [`crate::ObservedGuest`]: the trace of that guest's kernel is in [`GUEST`].
+    pub const GUEST_FACTS: &str = "guest-facts.json";
+    /// The file of `vmtax agent observe`, until it is read into [`GUEST`].
+    pub const GUEST_FILE: &str = "guest.trace";
     /// [`crate::VmTrace`].
     pub const VM_TRACE: &str = "vm-trace.json";
     /// [`crate::VmSamples`].

@@ -45,9 +45,78 @@ pub struct VmTrace {
     /// Whether other tools recorded it: what is missing is missing for good.
     #[serde(default)]
     pub imported: bool,
-    /// The trace of the guest's kernel beside it; null where there is none.
+    /// The trace of the guest's kernel beside it that another tool recorded; null where there is none.
     #[serde(default)]
     pub guest: Option<GuestTrace>,
+    /// Host ticks minus guest ticks, as KVM keeps the offset; null where it does not tell.
+    #[serde(default)]
+    pub kvm_offset: Option<i64>,
+}
+
+/// `guest-facts.json`, and the last message in a file of `vmtax agent observe`: the metadata needed to read the trace of a
+/// guest's kernel that is joined to the trace of its VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedGuest {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The release of its kernel.
+    pub kernel: String,
+    /// Its CPUs that are online.
+    pub cpus: u32,
+    /// When tracing began, guest ticks.
+    pub begin: u64,
+    /// When it ended, guest ticks.
+    pub end: u64,
+    /// Its virtio-blk disks.
+    pub disks: Vec<ObservedDisk>,
+    /// Whether the trace reached the most bytes that are kept.
+    pub full: bool,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
+}
+
+/// A virtio-blk disk as its guest has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedDisk {
+    /// As the guest's kernel calls it, as `vda`.
+    pub name: String,
+    /// The serial number that QEMU gives it; empty where there is none.
+    pub serial: String,
+    /// Its PCI address, as `0000:00:04.0`; empty for a device that is not on PCI.
+    pub address: String,
+    /// The guest-physical memory and I/O ports of its PCI device: first and length. Its doorbells are among them.
+    pub regions: Vec<(u64, u64)>,
+    /// What its events tell it by.
+    pub disk: GuestDisk,
+}
+
+impl ObservedGuest {
+    /// More disks are not followed.
+    pub const MAX_DISKS: usize = 64;
+    /// No name or text in it is longer, bytes.
+    const MAX_TEXT: usize = 1024;
+
+    /// What is wrong with facts that came from a guest, which is not trusted.
+    ///
+    /// # Errors
+    /// A sentence without a subject.
+    pub fn check(&self) -> Result<(), String> {
+        let texts = self.disks.iter().flat_map(|disk| [&disk.name, &disk.serial, &disk.address]);
+        let missing = self.missing.iter().flat_map(|missing| [&missing.what, &missing.why, &missing.fix]);
+        if self.schema > crate::SCHEMA {
+            return Err(format!("has schema {}, from a newer vmtax", self.schema));
+        }
+        if self.begin > self.end {
+            return Err(format!("ends at tick {} before it begins at {}", self.end, self.begin));
+        }
+        if self.disks.len() > Self::MAX_DISKS || self.missing.len() > Self::MAX_DISKS {
+            return Err(format!("lists {} disks and {} missing events", self.disks.len(), self.missing.len()));
+        }
+        match texts.chain(missing).chain([&self.kernel]).find(|text| text.len() > Self::MAX_TEXT) {
+            Some(long) => Err(format!("has a text of {} bytes", long.len())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The trace of a guest's kernel, and how its clock is joined to the host's.

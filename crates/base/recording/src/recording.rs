@@ -1,8 +1,8 @@
 //! A recording in memory.
 
-use crate::RecordingError;
 use crate::file::read_json;
 use crate::layout::{self, Manifest};
+use crate::{RecordingError, TrialFiles};
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 use vmtax_model::{HostFacts, Plan, TrialRecord};
@@ -31,6 +31,11 @@ impl Recording {
     /// The folder of a trial: its raw traces are there.
     pub fn trial_folder(&self, number: u32) -> PathBuf {
         self.folder.join(layout::TRIALS).join(layout::trial_folder(number))
+    }
+
+    /// Takes files that are added to a trial afterwards.
+    pub fn trial_files(&self, number: u32) -> TrialFiles {
+        TrialFiles::new(self.trial_folder(number))
     }
 
     /// A file of JSON that an observer left in the folder of a trial.

@@ -25,6 +25,15 @@ pub enum AgentError {
     /// Neither a virtio-serial port nor a serial console.
     #[error("no channel to the controller: this kernel has neither a virtio-serial port '{PORT}' nor {console}", console = .0.display())]
     NoChannel(PathBuf),
+    /// Nothing to trace.
+    #[error("this guest has no virtio-blk disk: `vmtax agent observe` traces the requests of virtio-blk disks alone")]
+    NoDisk,
+    /// This kernel, or this user, cannot trace.
+    #[error(transparent)]
+    Probe(#[from] vmtax_observe::ProbeError),
+    /// Tracing ended early.
+    #[error("failed to trace this guest's kernel: {0}")]
+    Observe(String),
 }
 
 impl AgentError {

@@ -74,6 +74,22 @@ pub enum ImportError {
         /// Its clock.
         second_clock: String,
     },
+    /// No file of `vmtax agent observe`.
+    #[error("{}: {reason}", path.display())]
+    GuestFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// The recording takes no guest's trace.
+    #[error("{}: {reason}", folder.display())]
+    NotOfVm {
+        /// The recording.
+        folder: PathBuf,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
     /// The VM that was asked for is not in the trace.
     #[error("{}: no vCPU of process {pid}: it has vCPU threads {known}", path.display())]
     Process {

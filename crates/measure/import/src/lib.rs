@@ -3,11 +3,14 @@
 //!
 //! [`Import::open`] opens each file by what it begins with and decides whose events it has; [`Import::store`] writes the VM's
 //! exits and requests as far as the files hold them. What they do not hold is named.
+//!
+//! [`AddedGuest`] adds the file of `vmtax agent observe` to the recording of its VM.
 
 mod clocks;
 mod error;
 mod exits;
 mod folder;
+mod guest_file;
 mod perf_threads;
 mod qemu_records;
 mod requests;
@@ -19,6 +22,7 @@ mod surveyed;
 mod vm;
 
 pub use error::ImportError;
+pub use guest_file::{AddedGuest, read_guest_file};
 
 use requests::{Sides, StoredRequests};
 use source::SourceFile;

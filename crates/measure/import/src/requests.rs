@@ -88,6 +88,7 @@ impl Sides<'_> {
             missing: Vec::new(),
             imported: true,
             guest: on_guest,
+            kvm_offset: None,
         };
         store(trial, files::VM_TRACE, &trace)?;
         Ok(stored)

@@ -4,7 +4,7 @@ use crate::ProbeError;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use vmtax_model::GuestDisk;
+use vmtax_model::{GuestDisk, ObservedDisk, ObservedGuest};
 
 /// The disk `path` (`/dev/vda`): its number, and the interrupts of its request queues.
 ///
@@ -33,6 +33,51 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name) })
 }
 
+/// All virtio-blk disks of this guest, by name.
+pub fn guest_disks() -> Vec<ObservedDisk> {
+    let mut disks = disks_in(Path::new("/sys/block"), &fs::read_to_string("/proc/interrupts").unwrap_or_default());
+    disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    disks.truncate(ObservedGuest::MAX_DISKS);
+    disks
+}
+
+fn disks_in(block: &Path, interrupts: &str) -> Vec<ObservedDisk> {
+    let entries = fs::read_dir(block).into_iter().flatten().flatten();
+    entries.filter_map(|entry| observed_disk(&entry.path(), interrupts)).collect()
+}
+
+/// The disk in this folder of /sys/block; `None` for one of another driver.
+fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let file_name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
+    let device = fs::canonicalize(folder.join("device")).ok()?;
+    (file_name(&fs::canonicalize(device.join("driver")).ok()?)? == "virtio_blk").then_some(())?;
+    let number = text(&folder.join("dev"));
+    let (major, minor) = number.split_once(':')?;
+    let on_pci = device.parent().filter(|parent| parent.join("resource").exists());
+    Some(ObservedDisk {
+        name: file_name(folder)?,
+        serial: text(&folder.join("serial")),
+        address: on_pci.and_then(file_name).unwrap_or_default(),
+        regions: on_pci.map_or_else(Vec::new, |pci| regions(&text(&pci.join("resource")))),
+        disk: GuestDisk {
+            device: kernel_number(major.parse().ok()?, minor.parse().ok()?),
+            interrupts: of_device(interrupts, &file_name(&device)?),
+        },
+    })
+}
+
+/// First address and length of each region of a PCI device: lines of first, last, flags.
+fn regions(resource: &str) -> Vec<(u64, u64)> {
+    let number = |word: Option<&str>| u64::from_str_radix(word?.trim_start_matches("0x"), 16).ok();
+    let region = |line: &str| {
+        let mut words = line.split(' ');
+        let (first, last) = (number(words.next())?, number(words.next())?);
+        (last > first).then(|| (first, (last - first).saturating_add(1)))
+    };
+    resource.lines().filter_map(region).collect()
+}
+
 /// A device's number as the kernel itself writes it, also in events.
 pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
@@ -56,6 +101,7 @@ fn of_device(interrupts: &str, device: &str) -> Vec<u32> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::path::PathBuf;
 
     /// A guest of 6.1 with two disks.
     const OWN: &str = "           CPU0       CPU1
@@ -89,10 +135,43 @@ LOC:      12345      12345   Local timer interrupts
         assert!(matches!(guest_disk(Path::new("/nonexistent")), Err(ProbeError::System { .. })));
     }
 
+    #[test]
+    fn disks_of_virtio_blk_are_listed_with_their_pci_device() {
+        let root = tempfile::tempdir().unwrap();
+        let pci = root.path().join("devices/pci0000:00/0000:00:04.0");
+        let put = |path: &Path, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(
+            &pci.join("resource"),
+            "0x000000000000c000 0x000000000000c07f 0x0000000000040101\n0x0000000000000000 0x0000000000000000 0x0\n0x00000000febd1000 0x00000000febd1fff 0x40200\n",
+        );
+        put(&pci.join("virtio1/block/vda/dev"), "254:16\n");
+        put(&pci.join("virtio1/block/vda/serial"), "web01-root\n");
+        put(&root.path().join("drivers/virtio_blk/bind"), "");
+        put(&root.path().join("devices/sda/dev"), "8:0\n");
+        fs::create_dir_all(root.path().join("block")).unwrap();
+        let link = |from: PathBuf, to: PathBuf| std::os::unix::fs::symlink(from, to).unwrap();
+        link(root.path().join("drivers/virtio_blk"), pci.join("virtio1/driver"));
+        link(pci.join("virtio1"), pci.join("virtio1/block/vda/device"));
+        link(pci.join("virtio1/block/vda"), root.path().join("block/vda"));
+        link(root.path().join("devices/sda"), root.path().join("block/sda"));
+        let disk = ObservedDisk {
+            name: "vda".to_owned(),
+            serial: "web01-root".to_owned(),
+            address: "0000:00:04.0".to_owned(),
+            regions: vec![(0xc000, 0x80), (0xfebd_1000, 0x1000)],
+            disk: GuestDisk { device: 254 << 20 | 16, interrupts: vec![28, 29] },
+        };
+        assert_eq!(disks_in(&root.path().join("block"), OWN), [disk]);
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read(text in "[ 0-9a-zA-Z:.,\\-\n]{0,200}") {
             let _ = of_device(&text, "virtio1");
+            let _ = regions(&text);
         }
     }
 }

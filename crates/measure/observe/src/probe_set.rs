@@ -74,6 +74,16 @@ impl ProbeSet {
         ProbeSet::guest_without(checkpoints, &[Checkpoint::GuestCall, Checkpoint::GuestReturn])
     }
 
+    /// The same in somebody's guest: other programs trace there, too, and other devices interrupt.
+    pub fn guest_of_others(checkpoints: &'static [CheckpointInfo], interrupts: &[u32]) -> ProbeSet {
+        let mut set = ProbeSet { alone: false, ..ProbeSet::guest_of_command(checkpoints) };
+        let any: Vec<String> = interrupts.iter().map(|irq| format!("irq == {irq}")).collect();
+        for event in set.free.iter_mut().filter(|event| event.system == "irq" && !any.is_empty()) {
+            event.filter = Some(any.join(" || "));
+        }
+        set
+    }
+
     fn guest_without(checkpoints: &'static [CheckpointInfo], left_out: &[Checkpoint]) -> ProbeSet {
         let free = SCHED.map(|names| event("sched", names, None)).into();
         let mut set = ProbeSet { free, alone: true, ..ProbeSet::default() };

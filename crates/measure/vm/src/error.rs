@@ -236,6 +236,9 @@ pub enum MachineError {
         /// CPUs that it has.
         got: u32,
     },
+    /// A program or file in a running guest.
+    #[error("QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH")]
+    InGuest(String),
     /// QEMU's monitor.
     #[error("QEMU's monitor (QMP) failed: {0}. Try another QEMU with --qemu")]
     Monitor(String),

@@ -45,6 +45,7 @@ pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use vm::{FindError, Vm, running};
+pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{
     DISK_DEVICE, PROBE_POINTS, read_agent_answers, read_answers, read_command_line, read_domain_stats, read_settings,

@@ -12,7 +12,7 @@ pub(crate) use common::{complete, with_help};
 pub use error::OptionsError;
 pub use running_vm::RunningVmOptions;
 pub(crate) use running_vm::plan_of_vm;
-pub(crate) use values::duration;
+pub use values::duration;
 pub(crate) use variants::{settings, share_variant, variants};
 pub use workloads::key_value;
 pub(crate) use workloads::{WorkloadArguments, first_workload, named_workloads, plan_file, set_duration};

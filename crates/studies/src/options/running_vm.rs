@@ -45,7 +45,7 @@ pub struct RunningVmOptions {
 
 impl RunningVmOptions {
     /// The plan of a study of the VM that was named; `None` where none was.
-    pub(crate) fn plan(&self, study: fn(ObservedVm) -> Study) -> Option<Result<CheckedPlan, OptionsError>> {
+    pub(crate) fn plan(&self, study: impl FnOnce(ObservedVm) -> Study) -> Option<Result<CheckedPlan, OptionsError>> {
         let name = self.vm.as_deref()?;
         Some(plan_of_vm(name, self.duration.unwrap_or(OBSERVED_S), study))
     }
@@ -55,11 +55,11 @@ impl RunningVmOptions {
 pub(crate) fn plan_of_vm(
     name: &str,
     seconds: f64,
-    study: fn(ObservedVm) -> Study,
+    study: impl FnOnce(ObservedVm) -> Study,
 ) -> Result<CheckedPlan, OptionsError> {
     let vm = Vm::find(name)?;
     let time_ms = ((seconds * 1e3).round() as u64).max(1);
-    let study = study(ObservedVm { pid: vm.pid(), time_ms });
+    let study = study(ObservedVm { pid: vm.pid(), time_ms, guest_vmtax: None });
     let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
     Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

@@ -29,7 +29,7 @@ pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
 }
 
 /// Seconds above 0, from "500ms", "90s", "1.5m", "2h", or a bare number.
-pub(crate) fn duration(text: &str) -> Result<f64, String> {
+pub fn duration(text: &str) -> Result<f64, String> {
     duration_or_zero(text).and_then(|s| if s > 0.0 { Ok(s) } else { Err(DURATION.to_owned()) })
 }
 

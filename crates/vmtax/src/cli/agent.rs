@@ -1,7 +1,8 @@
-//! Arguments of the guest agent and the watchdog. Except `agent run`, only the program itself gives them.
+//! Arguments of the guest agent and the watchdog. Except `agent run` and `agent observe`, only the program itself gives them.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use vmtax_studies::duration;
 
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
@@ -12,6 +13,17 @@ pub enum AgentCommand {
   vmtax agent run seqread --disk /dev/vda
   vmtax agent run fileio --help-options")]
     Run(AgentRunArgs),
+    /// Trace this guest's block requests, to be joined with its host's trace
+    #[command(
+        after_help = "Copy the vmtax program into the guest and run this there as root, while `vmtax layers --vm` traces the VM on its host. \
+Then the host joins both: `vmtax report --guest-trace FILE` shows each request from the guest's block layer through QEMU and \
+back. Ctrl-C ends it early. It leaves nothing in the guest but the file. See docs/my-vm.md.
+
+Examples:
+  vmtax agent observe --duration 30s
+  ssh root@web01 ./vmtax agent observe --duration 30s --output - > guest.trace"
+    )]
+    Observe(AgentObserveArgs),
     /// Answer a controller's requests on standard input
     #[command(hide = true)]
     Serve(AgentServeArgs),
@@ -38,6 +50,16 @@ pub struct AgentRunArgs {
     /// List the workload's options and their defaults
     #[arg(long)]
     pub help_options: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentObserveArgs {
+    /// How long to trace: 30s, 5m
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub duration: f64,
+    /// File of the trace; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "guest.trace")]
+    pub output: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,17 @@
+use super::interrupt::stop_flag;
 use super::print;
-use crate::cli::{AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
+use crate::cli::{AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
-use vmtax_agent::{Confinement, confine, serve};
+use std::time::Duration;
+use vmtax_agent::{Confinement, GuestObserver, confine, serve};
+use vmtax_model::number::counted;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 use vmtax_studies::key_value;
 use vmtax_workload::OptionInfo;
@@ -64,6 +72,37 @@ fn options_help(name: WorkloadName) -> String {
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
     confine(&Confinement { cpus: args.cpus, pinned: args.pinned.clone(), cgroup: args.cgroup.clone() })?;
     serve(std::io::stdin(), &places(&args.places), Vec::new())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
+    let is_stdout = args.output == Path::new("-");
+    if is_stdout && std::io::stdout().is_terminal() {
+        return Err(Fault::Usage("the trace is no text: give a file with --output, or send it into a pipe".to_owned()));
+    }
+    vmtax_observe::remove_stale_traces();
+    let stop = stop_flag()?;
+    // Removes the traces where this process is killed.
+    let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
+    let observer = GuestObserver::start()?;
+    let file = match is_stdout {
+        true => std::io::stdout().as_fd().try_clone_to_owned(),
+        // What a kernel traces is not for everybody.
+        false => {
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&args.output).map(Into::into)
+        }
+    };
+    let file = file.map_err(|e| Fault::file(format!("creating {}", args.output.display()), e))?;
+    eprintln!("Tracing this guest for {} s; Ctrl-C ends it.", args.duration);
+    let guest = observer.record(file.as_fd(), Duration::from_secs_f64(args.duration), &stop)?;
+    for missing in &guest.missing {
+        eprintln!("Not traced: {}: {}.", missing.what, missing.why);
+    }
+    if guest.full {
+        eprintln!("Tracing ended early: the file reached its limit. Choose a shorter --duration.");
+    }
+    let disks = counted(guest.disks.len() as u64, "disk");
+    eprintln!("Traced {disks}. Copy the file to the host; there: vmtax report --guest-trace FILE");
     Ok(ExitCode::SUCCESS)
 }
 

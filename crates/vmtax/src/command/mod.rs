@@ -9,6 +9,7 @@ mod export;
 mod get;
 mod history;
 mod import;
+mod interrupt;
 mod list;
 mod manual;
 mod once_more;
@@ -25,7 +26,7 @@ mod tune;
 mod undo;
 mod vms;
 
-pub use agent::{agent_run, agent_serve, jail, watchdog};
+pub use agent::{agent_observe, agent_run, agent_serve, jail, watchdog};
 pub use build::build;
 pub use compare::compare;
 pub use doctor::doctor;

@@ -1,22 +1,20 @@
 //! From a plan to a recording.
 
+use super::interrupt::{interrupt, stop_flag};
 use super::{doctor, history, progress::Display, recording_folder};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use vmtax_import::AddedGuest;
 use vmtax_model::number::{counted, nanoseconds};
-use vmtax_model::{HostFacts, Plan, Study, TuneRecord};
+use vmtax_model::{HostFacts, Plan, Study, TuneRecord, files};
 use vmtax_observe::StopTime;
 use vmtax_recording::TrialFiles;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
-use vmtax_studies::InterimAnalyses;
-use vmtax_vm::{Interrupt, Streams};
+use vmtax_studies::{InterimAnalyses, analyze};
+use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
 
 /// A plan that was carried out.
@@ -92,11 +90,7 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     if let Some((settings, limit)) = settings.and_then(|settings| Some((settings, settings.stop_limit()?))) {
         display.note(&expected_stops(pid, settings.wall_hz, limit));
     }
-    // With Ctrl-C and its like: what was recorded until then is shown.
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
-    }
+    let stopped = stop_flag()?;
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
     let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
@@ -123,7 +117,25 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
         return Err(fault);
     }
     writer.finish()?;
+    if let Err(fault) = add_guest(&folder) {
+        display.note(&fault.to_string());
+    }
     Ok(Recorded { folder, ended: Ended::Complete })
+}
+
+/// Joins what the guest traced with its host's trace, where it was fetched. The host's stands without it.
+fn add_guest(folder: &Path) -> Result<(), Fault> {
+    let recording = vmtax_recording::open(folder)?;
+    let file = recording.trial_folder(0).join(files::GUEST_FILE);
+    if !file.exists() {
+        return Ok(());
+    }
+    let added = AddedGuest::add(&recording, &file);
+    std::fs::remove_file(&file).map_err(|e| Fault::file(format!("removing {}", file.display()), e))?;
+    let added = added?;
+    analyze(&recording)?;
+    added.keep();
+    Ok(())
 }
 
 /// What stopping a process's threads will cost it, as measured on a process of vmtax's own.
@@ -145,15 +157,4 @@ fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
          than {} ends stopping.",
         nanoseconds(limit.as_nanos() as f64)
     )
-}
-
-/// Ctrl-C and its like end the trial under way in good order.
-pub(super) fn interrupt() -> Result<Interrupt, Fault> {
-    let failed = |e| Fault::file("catching signals", e);
-    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let end = theirs.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
-    }
-    Ok(Interrupt::new(ours.into()))
 }

@@ -7,6 +7,7 @@ use crate::old_spellings;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_import::AddedGuest;
 use vmtax_recording::State;
 use vmtax_report::Style;
 use vmtax_studies::{Answer, analyze};
@@ -23,7 +24,13 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         let words = rewritten.args.into_iter().map(|word| word.to_string_lossy().into_owned());
         recording.manifest.command = words.collect();
     }
+    let added = args.guest_trace.as_ref().map(|file| AddedGuest::add(&recording, file)).transpose()?;
     let mut answer = analyze(&recording)?;
+    if let Some(added) = added {
+        added.keep();
+        // The page in the recording shows the guest's layers from now on.
+        write(&mut answer, &folder)?;
+    }
     let default = if args.output.is_some() { "html" } else { "text" };
     let format = if args.json { "json" } else { args.format.as_deref().unwrap_or(default) };
     if format == "html" {

@@ -19,6 +19,7 @@ mod exec_layers;
 mod exec_options;
 mod faults;
 mod get_qemu;
+mod guest_trace;
 mod history;
 mod hostile_folder;
 mod hostile_qemu;

@@ -22,7 +22,7 @@ use vmtax_rules::Evidence;
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
 pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
-    let VmData { trace, disks, idle, missing } = read_vm(folder)?;
+    let VmData { trace, disks, idle, missing, is_guest_traced } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
     let mut all: Vec<(VmRequests, LayerColumn)> =
@@ -38,7 +38,12 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         host: None,
         columns,
         differences: Vec::new(),
-        method: if trace.guest.is_none() { METHOD } else { GUEST_METHOD }.to_owned(),
+        method: match (&trace.guest, is_guest_traced) {
+            (None, false) => METHOD,
+            (None, true) => BOTH_METHOD,
+            (Some(_), _) => GUEST_METHOD,
+        }
+        .to_owned(),
         warnings: Vec::new(),
         advice,
     };
@@ -48,8 +53,13 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
                       segments do not overlap. It begins with the virtqueue kick, or, where QEMU found it without one, with its pop; it \
                       ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such a \
-                      pop, and the time from the delivery to the guest's handler. Figures are of one traced period, so there is \
-                      no CI.";
+                      pop, and the time from the delivery to the guest's handler: `vmtax agent observe` in the guest shows \
+                      them. Figures are of one traced period, so there is no CI.";
+
+const BOTH_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, through QEMU and the \
+                           host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
+                           not overlap. Requests count that lie in the time that both guest and host traced. Figures are of \
+                           one traced period, so there is no CI.";
 
 const GUEST_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, in QEMU and the host's \
                             kernel by its offset on the disk, as far as their traces are among the files; segments do not \

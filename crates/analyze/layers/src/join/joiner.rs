@@ -86,13 +86,18 @@ impl Join {
         Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
     }
 
+    /// With what the requests may lack although most have it.
+    pub fn may_lack(mut self, checkpoints: &'static [Checkpoint]) -> Self {
+        self.out.may_lack = checkpoints;
+        self
+    }
+
     /// For the requests to one disk of a guest that the host alone shows: each begins with the first that is seen of it, and
-    /// ends with the last. `may_lack`: what they may lack although most have it.
-    pub fn from_host(facts: &TraceFacts, may_lack: &'static [Checkpoint]) -> Self {
+    /// ends with the last.
+    pub fn from_host(facts: &TraceFacts) -> Self {
         let mut join = Join { unstamped: true, ..Join::new(facts, Vec::new(), 0, View::Host, 0) };
         join.params.alone = false;
         join.params.slack = (facts.tsc_mhz * NOTIFICATION_US) as u64;
-        join.out.may_lack = may_lack;
         join
     }
 

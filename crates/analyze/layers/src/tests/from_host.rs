@@ -11,7 +11,7 @@ use vmtax_model::{Checkpoint, RequestKind};
 
 /// What the join makes of the host's events.
 pub(super) fn join(world: &World) -> Joined {
-    let mut join = Join::from_host(&facts(), &[]);
+    let mut join = Join::from_host(&facts());
     World { guest: Vec::new(), ..world.clone() }.feed(&mut join, |t| t, |_| {});
     join.finish()
 }

@@ -2,7 +2,8 @@
 
 use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
-use super::open::read_json;
+use super::observed::GuestSide;
+use super::open::{feed, read_json};
 use super::vm_data::{DiskData, VmData, facts, is_placed};
 use crate::error::LayersError;
 use crate::events::decode::Readers;
@@ -11,9 +12,10 @@ use crate::events::trace_reader::{Trace, TraceReader, each, next, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeSet;
 use std::path::Path;
+use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, Side, TraceFacts, TracedDisk, VmLayers,
-    VmTrace, files,
+    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, ObservedDisk, Side, TraceFacts,
+    TracedDisk, VmLayers, VmTrace, files,
 };
 
 /// Behind the path of a virtio disk: the part of the device that has the disk.
@@ -76,9 +78,10 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     if let Some(guest) = &trace.guest {
         missing.extend(trace.full.then(|| no_room(&trace)));
         let disks = read_guest(folder, &trace, guest, host.as_ref())?;
-        return Ok(VmData { disks, idle: Vec::new(), missing, trace });
+        return Ok(VmData { disks, idle: Vec::new(), missing, trace, is_guest_traced: false });
     }
     let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
+    let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
     let mut devices: BTreeSet<String> = BTreeSet::new();
@@ -107,13 +110,32 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         device => name(device, Some(disk), &trace),
     });
     let idle = idle.collect();
-    let disks =
-        with.into_iter().map(|(device, disk)| read_disk(&host, &trace, device, disk)).collect::<Result<_, _>>()?;
-    Ok(VmData { disks, idle, missing, trace })
+    let guest = GuestSide::open(folder, &trace, &host, &with)?;
+    let read = |(number, (device, disk)): (usize, (&String, Option<TracedDisk>))| {
+        let of_guest = guest.as_ref().and_then(|guest| Some((guest, guest.disk(number)?)));
+        let mut data = read_disk(&host, &trace, device, disk, of_guest)?;
+        if let Some(GuestSide { window: (begin, end), .. }) = &guest {
+            data.joined.requests.retain(|request| request.begin() >= *begin && request.end() <= *end);
+            data.joined.rejected.retain(|request| request.begin >= *begin && request.end <= *end);
+        }
+        Ok(data)
+    };
+    let disks = with.into_iter().enumerate().map(read).collect::<Result<_, LayersError>>()?;
+    if let Some(guest) = &guest {
+        (trace.begin, trace.end) = guest.window;
+        missing.extend(guest.missing.iter().cloned());
+    }
+    Ok(VmData { disks, idle, missing, trace, is_guest_traced: guest.is_some() })
 }
 
-/// The requests of the disk that is this device.
-fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDisk>) -> Result<DiskData, LayersError> {
+/// The requests of the disk that is this device; from the guest's block layer on, where that was traced.
+fn read_disk(
+    host: &Trace,
+    trace: &VmTrace,
+    device: &str,
+    disk: Option<TracedDisk>,
+    of_guest: Option<(&GuestSide, &ObservedDisk)>,
+) -> Result<DiskData, LayersError> {
     let name = name(device, disk.as_ref(), trace);
     let is_direct = disk.as_ref().is_some_and(|disk| disk.disk.direct == Some(true));
     let is_placed = disk.as_ref().is_some_and(|disk| is_placed(&disk.host));
@@ -128,23 +150,33 @@ fn read_disk(host: &Trace, trace: &VmTrace, device: &str, disk: Option<TracedDis
     let facts = TraceFacts {
         host_disk: disk.as_ref().map_or_else(HostDisk::default, |disk| disk.host.clone()),
         notify: disk.as_ref().map_or_else(Vec::new, |disk| disk.notify.clone()),
+        guest_disk: of_guest.map(|(_, disk)| disk.disk.clone()),
         ..facts(trace)
     };
-    let mut join = Join::from_host(&facts, may_lack);
+    let mut join = match of_guest {
+        None => Join::from_host(&facts),
+        Some((guest, _)) => Join::unstamped(&facts, guest.map.bound()),
+    }
+    .may_lack(may_lack);
     let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
     let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
         let is_other = readers.device(event).is_some_and(|of| of != device);
         let found = readers.host(event, &facts);
         if is_other { Event { what: HostEvent::Other, ..found } } else { found }
     };
-    while let Some(event) = next(&mut side, of_disk)? {
-        join.host(&event);
-    }
+    let on_host = |ticks| of_guest.map_or(ticks, |(guest, _)| guest.map.host(GuestTicks(ticks)).0);
+    let mut guest = of_guest.map(|(guest, _)| TraceReader::begin(&guest.trace, on_host)).transpose()?;
+    feed(&mut join, &facts, &mut guest, &mut || next(&mut side, of_disk))?;
     let mut losses = Vec::new();
     if let Some(side) = side {
         side.end(&mut losses, &mut missing);
     }
-    Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock: one_clock(), is_from_host: true })
+    if let Some(guest) = guest {
+        guest.end(&mut losses, &mut missing);
+    }
+    let clock = of_guest.map_or_else(one_clock, |(guest, _)| guest.clock.clone());
+    let name = of_guest.map_or(name.clone(), |(_, disk)| format!("{name} ({})", disk.name));
+    Ok(DiskData { name, disk, joined: join.finish(), losses, missing, clock, is_from_host: of_guest.is_none() })
 }
 
 /// What people call a disk.
@@ -255,6 +287,7 @@ mod tests {
             missing: Vec::new(),
             imported: false,
             guest: None,
+            kvm_offset: None,
         }
     }
 

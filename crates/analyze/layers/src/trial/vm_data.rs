@@ -12,6 +12,8 @@ pub(crate) struct VmData {
     pub idle: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,
+    /// `vmtax agent observe` traced the guest meanwhile.
+    pub is_guest_traced: bool,
 }
 
 /// The joined requests of one disk before any is rejected.

@@ -11,6 +11,9 @@ pub struct ObservedVm {
     pub pid: i32,
     /// For how long, ms.
     pub time_ms: u64,
+    /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_vmtax: Option<String>,
 }
 
 impl ObservedVm {

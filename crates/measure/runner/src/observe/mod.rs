@@ -3,6 +3,7 @@
 mod blocks;
 mod diagnose;
 mod exits;
+mod guest_trace;
 mod inside;
 mod observer;
 mod profile;

@@ -1,22 +1,20 @@
 //! The block requests of a VM that runs already, traced from the host alone.
 
+use super::guest_trace::GuestTrace;
 use super::observer::store;
 use crate::RunError;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use vmtax_model::{Accelerator, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, VmTrace, files};
-use vmtax_observe::{ProbeSet, Tracer, has_ended, thread_names, uprobes};
+use vmtax_observe::{ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
 
 /// Room for events in the kernel, of all CPUs together, KiB: of one second of 200,000 requests.
 const ROOM_KIB: usize = 512 << 10;
-/// Of one CPU, KiB, at least and at most: it is emptied ten times a second.
+/// Of one CPU, KiB, at least and at most.
 const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
-const DRAIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
@@ -28,31 +26,25 @@ const MAX_BYTES: u64 = 2 << 30;
 pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
     let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
+    let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
     let mut disks = vm.traced_disks();
     let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
-    let tracer = Tracer::start(&probes(&vm, &threads, &disks, facts.accelerator), cpu_kib())?;
-    let kept = Cell::new(0);
-    let mut keep = |name: &str, bytes: &[u8]| {
-        kept.set(kept.get() + bytes.len() as u64);
-        files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
-    };
-    tracer.layouts(&mut keep)?;
-    tracer.on()?;
-    let (begun, begin) = (Instant::now(), vmtax_clock::beat().ticks);
-    while begun.elapsed() < spec.time()
-        && !stop.load(Ordering::Relaxed)
-        && !has_ended(vm.pid())
-        && kept.get() < MAX_BYTES
-    {
-        std::thread::sleep(DRAIN_INTERVAL.min(spec.time().saturating_sub(begun.elapsed())));
-        tracer.drain(&mut keep)?;
-    }
-    tracer.off()?;
-    let (end, ended) = (vmtax_clock::beat().ticks, has_ended(vm.pid()));
-    tracer.drain(&mut keep)?;
-    tracer.stats(&mut keep)?;
+    let tracer = Tracer::start(&probes(&vm, &threads, &disks, facts.accelerator), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
+    let mut keep =
+        |name: &str, bytes: &[u8]| files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other);
+    // A VM that has ended has none.
+    let kvm_offset = vmtax_observe::kvm_offset(vm.pid());
+    let is_over = || stop.load(Ordering::Relaxed) || has_ended(vm.pid());
+    let Recorded { begin, end, full } = tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
+    let ended = has_ended(vm.pid());
     if !ended {
         vm.place_disks(&mut disks);
+    }
+    let mut missing = tracer.missing().to_vec();
+    // Not while it waits for the guest: other VMs run the same QEMU.
+    drop(tracer);
+    if let Some(Err(error)) = guest.map(|guest| guest.fetch(&mut files)) {
+        missing.push(Missing::for_error("the guest's own layers", &error));
     }
     let trace = VmTrace {
         schema: SCHEMA,
@@ -63,10 +55,11 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         vm: facts,
         disks,
         ended,
-        full: kept.get() >= MAX_BYTES,
-        missing: tracer.missing().to_vec(),
+        full,
+        missing,
         imported: false,
         guest: None,
+        kvm_offset,
     };
     Ok(store(&mut files, files::VM_TRACE, &trace)?)
 }
@@ -92,11 +85,6 @@ fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Ac
     // Each disk reports what is missing of it.
     set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set
-}
-
-fn cpu_kib() -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    (ROOM_KIB / cpus).clamp(*CPU_KIB.start(), *CPU_KIB.end()) as u32
 }
 
 /// The threads of both times; what was known at first stays.

@@ -66,9 +66,10 @@ fn answer(requests: &VmRequests, column: &LayerColumn) -> String {
     );
     let (states, layers) = (largest_states(column), largest_layers(column));
     let gavg = time(requests.gavg.mean_ns);
-    let scope = if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (mean)" };
-    // A guest's trace does not show the host's device.
-    let parts = if column.from_host { parts } else { String::new() };
+    let scope =
+        if column.from_host { "on the host (GAVG, mean)" } else { "from the guest's block layer on (GAVG, mean)" };
+    // Where only the guest's trace shows them, the host's device does not.
+    let parts = if column.from_host || requests.davg.is_some() { parts } else { String::new() };
     format!("{kind} of {disk} takes {gavg} {scope}{parts}. Of this {states}. {layers}")
 }
 
@@ -91,7 +92,8 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
     all.extend(layers::pictures(&found.layers));
     let quality = found.requests.iter().zip(&found.layers.columns).map(|(requests, column)| {
         let thread = if requests.thread.is_empty() { String::new() } else { format!(" ({})", requests.thread) };
-        Block::Text(format!("{}{thread}: {}.", column.variant, words::matched(column, 1)))
+        let clock = if column.from_host { String::new() } else { format!(" Clock error: {}.", words::clock(column)) };
+        Block::Text(format!("{}{thread}: {}.{clock}", column.variant, words::matched(column, 1)))
     });
     let control = Block::Text(
         "Tracing overhead: not measured, a running VM has no untraced run of the same requests.".to_owned(),
@@ -137,6 +139,9 @@ fn notes(found: &VmLayers) -> Vec<String> {
     let scope = if is_from_host {
         "GAVG = KAVG + DAVG: from the virtqueue kick to the interrupt's delivery; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
+    } else if found.requests.iter().any(|requests| requests.davg.is_some()) {
+        "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \
+         device, KAVG the rest: guest kernel, notification, QEMU, host kernel, interrupt."
     } else {
         "GAVG: from the guest's block layer taking a request to its completion there."
     };

@@ -3,7 +3,7 @@
 use super::collect::{Collector, add_exits};
 use super::exposition::Published;
 use crate::cli::TopArgs;
-use crate::command::record::interrupt;
+use crate::command::interrupt::interrupt;
 use crate::command::{print, style};
 use crate::fault::Fault;
 use std::process::ExitCode;

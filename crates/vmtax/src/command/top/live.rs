@@ -2,7 +2,7 @@
 
 use super::collect::{Collector, add_exits};
 use crate::cli::TopArgs;
-use crate::command::record::interrupt;
+use crate::command::interrupt::interrupt;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};

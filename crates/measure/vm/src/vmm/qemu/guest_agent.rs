@@ -42,6 +42,20 @@ impl GuestAgent {
         }
     }
 
+    /// Its answer to one command.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where none answers, or it refuses.
+    pub fn ask(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+        match self {
+            GuestAgent::Socket(socket) => {
+                let mut conversation = Conversation::with_agent(connect_to(socket, timeout)?, timeout)?;
+                conversation.execute(command, arguments, timeout)
+            }
+            GuestAgent::Libvirt(monitor) => monitor.ask_agent(command, arguments, timeout),
+        }
+    }
+
     /// The guest's counters now.
     ///
     /// # Errors
@@ -55,7 +69,8 @@ impl GuestAgent {
                 [ask(commands[0])??, ask(commands[1])?.unwrap_or_default()]
             }
             GuestAgent::Libvirt(monitor) => {
-                [monitor.ask_agent(commands[0], TIMEOUT)?, monitor.ask_agent(commands[1], TIMEOUT).unwrap_or_default()]
+                let ask = |command| monitor.ask_agent(command, &json!({}), TIMEOUT);
+                [ask(commands[0])?, ask(commands[1]).unwrap_or_default()]
             }
         };
         Ok(read(&cpus, &disks))

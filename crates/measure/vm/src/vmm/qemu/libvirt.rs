@@ -123,8 +123,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] with what virsh printed, or why the agent refused.
-    pub fn ask_agent(&self, command: &str, timeout: Duration) -> Result<Value, MachineError> {
-        let request = json!({ "execute": command }).to_string();
+    pub fn ask_agent(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+        let request = json!({ "execute": command, "arguments": arguments }).to_string();
         let seconds = timeout.as_secs().max(1).to_string();
         let words = ["qemu-agent-command", &self.uuid, "--timeout", &seconds, "--cmd", &request];
         printed(command, &self.virsh(&words, timeout + timeout)?, "the guest's agent")

@@ -13,6 +13,7 @@ pub(crate) mod disks;
 pub(crate) mod domain_stats;
 mod dummy_devices;
 pub(crate) mod guest_agent;
+pub(crate) mod guest_program;
 pub(crate) mod histograms;
 mod introspect;
 pub(crate) mod libvirt;

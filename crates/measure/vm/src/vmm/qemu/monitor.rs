@@ -83,9 +83,9 @@ impl Monitor {
     ///
     /// # Errors
     /// [`MachineError::Monitor`] for a VM of no libvirt, and where no agent answers.
-    pub(crate) fn ask_agent(&self, command: &str, timeout: Duration) -> Result<Value, MachineError> {
+    pub(crate) fn ask_agent(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
         match &*self.way {
-            Way::Libvirt(domain) => domain.ask_agent(command, timeout),
+            Way::Libvirt(domain) => domain.ask_agent(command, arguments, timeout),
             _ => Err(MachineError::Monitor("libvirt does not have this VM".to_owned())),
         }
     }

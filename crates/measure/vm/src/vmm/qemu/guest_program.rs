@@ -1,0 +1,122 @@
+//! Programs and files in a running guest, by QEMU's guest agent. What it says is the guest's word.
+
+use super::guest_agent::GuestAgent;
+use crate::{MachineError, Vm};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// How long the agent may take over one answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a file that are read at once: an answer has them in base64, in one line.
+const PIECE: u64 = 256 << 10;
+/// How long a program may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long reading a file may take: a hostile guest gives it byte by byte.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A program that runs in a guest.
+#[derive(Debug)]
+pub struct GuestProgram {
+    agent: GuestAgent,
+    pid: i64,
+}
+
+impl GuestProgram {
+    /// Starts a program, by its path, with arguments, as the agent's user: as a rule root.
+    ///
+    /// # Errors
+    /// [`MachineError::InGuest`] where no agent answers, or it may not start programs.
+    pub fn start(vm: &Vm, program: &str, arguments: &[&str]) -> Result<GuestProgram, MachineError> {
+        let agent = GuestAgent::of(vm.pid(), vm.monitor());
+        let agent = agent.ok_or_else(|| MachineError::InGuest("the VM has no channel for it".to_owned()))?;
+        let answer = ask(&agent, "guest-exec", &json!({ "path": program, "arg": arguments, "capture-output": true }))?;
+        let pid = answer["pid"].as_i64();
+        let pid = pid.ok_or_else(|| MachineError::InGuest("guest-exec names no process".to_owned()))?;
+        Ok(GuestProgram { agent, pid })
+    }
+
+    /// What it printed on standard error, once it has failed; `None` while it runs, and after it succeeded.
+    ///
+    /// # Errors
+    /// [`MachineError::InGuest`].
+    pub fn failure(&self) -> Result<Option<String>, MachineError> {
+        let status = self.status()?;
+        let failed = status["exited"] == true && status["exitcode"] != 0;
+        Ok(failed.then(|| {
+            let bytes = status["err-data"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).trim().to_owned()
+        }))
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// [`MachineError::InGuest`] where it does not end in time.
+    pub fn wait(&self) -> Result<(), MachineError> {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.status()?["exited"] != true {
+            if Instant::now() > deadline {
+                return Err(MachineError::InGuest(format!("process {} of the guest does not end", self.pid)));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Result<Value, MachineError> {
+        ask(&self.agent, "guest-exec-status", &json!({ "pid": self.pid }))
+    }
+
+    /// Whether the guest has a file.
+    pub fn has_file(&self, path: &str) -> bool {
+        let opened = ask(&self.agent, "guest-file-open", &json!({ "path": path, "mode": "r" }));
+        opened.map(|handle| ask(&self.agent, "guest-file-close", &json!({ "handle": handle }))).is_ok()
+    }
+
+    /// Hands out a file of the guest, piece by piece, `max_bytes` at most.
+    ///
+    /// # Errors
+    /// [`MachineError::InGuest`] where it cannot be read or is longer, and what `take` gives.
+    pub fn read_file(
+        &self,
+        path: &str,
+        max_bytes: u64,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), MachineError>,
+    ) -> Result<(), MachineError> {
+        let handle = ask(&self.agent, "guest-file-open", &json!({ "path": path, "mode": "r" }))?;
+        let (mut left, deadline) = (max_bytes, Instant::now() + READ_TIMEOUT);
+        loop {
+            let piece = ask(&self.agent, "guest-file-read", &json!({ "handle": handle, "count": PIECE }))?;
+            let bytes = piece["buf-b64"].as_str().and_then(|text| STANDARD.decode(text).ok());
+            let bytes = bytes.ok_or_else(|| MachineError::InGuest("guest-file-read gives no bytes".to_owned()))?;
+            let fits = left.checked_sub(bytes.len() as u64).filter(|_| Instant::now() < deadline);
+            left = fits.ok_or_else(|| {
+                let (mib, seconds) = (max_bytes >> 20, READ_TIMEOUT.as_secs());
+                MachineError::InGuest(format!("{path} has more than {mib} MiB, or takes more than {seconds} s"))
+            })?;
+            take(&bytes)?;
+            if piece["eof"] == true || bytes.is_empty() {
+                break;
+            }
+        }
+        ask(&self.agent, "guest-file-close", &json!({ "handle": handle })).map(drop)
+    }
+
+    /// Removes a file of the guest, if that has `rm`.
+    ///
+    /// # Errors
+    /// [`MachineError::InGuest`].
+    pub fn remove_file(&self, path: &str) -> Result<(), MachineError> {
+        ask(&self.agent, "guest-exec", &json!({ "path": "/bin/rm", "arg": ["-f", path] })).map(drop)
+    }
+}
+
+fn ask(agent: &GuestAgent, command: &str, arguments: &Value) -> Result<Value, MachineError> {
+    agent.ask(command, arguments, TIMEOUT).map_err(|error| match error {
+        MachineError::Monitor(why) => MachineError::InGuest(why),
+        other => other,
+    })
+}
