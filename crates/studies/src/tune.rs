@@ -113,7 +113,7 @@ impl TuneOptions {
         for cause in &found.causes {
             let mut tried = None;
             if let Some(change) = &cause.change {
-                let is_known = spec.candidates.iter().any(|known| known.change == *change);
+                let is_known = spec.candidates.iter().any(|known| known.change.settings == change.settings);
                 let is_host = change.cost == ChangeCost::HostSetting;
                 let why = if is_host && !self.allow.contains(&Allowed::Host) {
                     Some("it changes the host for all its VMs: `--allow live,host` tries it")
