@@ -27,7 +27,8 @@ VMTAX = os.path.abspath(f"{TARGET}/x86_64-unknown-linux-gnu/release/vmtax")
 
 
 def affinity(bench, pid):
-    return [sorted(os.sched_getaffinity(int(tid))) for tid in sorted(os.listdir(f"/proc/{pid}/task"))]
+    # Threads of the pool come and go.
+    return {tuple(sorted(os.sched_getaffinity(int(tid)))) for tid in os.listdir(f"/proc/{pid}/task")}
 
 
 def quota_of(bench, pid):

@@ -303,7 +303,7 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     Guest GuestComplete "guest block complete", GuestKernel, ALWAYS, [
         tracepoint("block", &["block_rq_complete"], Scope::All)
     ];
-    Guest GuestReturn "guest call returns", GuestKernel, OPTIONAL, [
+    Guest GuestReturn "guest system call returns", GuestKernel, OPTIONAL, [
         tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
     ];
     Guest End "workload ends", GuestApplication, ALWAYS, [];

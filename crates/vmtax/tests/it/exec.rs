@@ -45,7 +45,7 @@ fn a_command_has_on_each_machine_what_it_has_without() {
     assert!(first.contains("\nEST\n") || first.contains("\nEDT\n"), "{first}");
     assert_eq!(outcome.stderr.lines().filter(|line| *line == "oops").count(), 2, "{outcome}");
     let outcome =
-        outcome.says("exit status 3 on all machines").says("wall time").says(" instead of ").says("the command failed");
+        outcome.says("exit status 3 in all runs").says("wall time").says(" instead of ").says("the command failed");
     assert!(outcome.stderr.contains("unexplained"), "{outcome}");
 }
 
@@ -337,7 +337,7 @@ fn the_report_alone_is_on_standard_output_with_json_and_a_plan_runs_again() {
     let plan = place.recording().join("plan.toml");
     assert!(!fs::read_to_string(&plan).unwrap().contains("PATH"));
     let outcome = place.run("").arg(plan).outcome().exits(0);
-    outcome.says("exit status 0 on all machines");
+    outcome.says("exit status 0 in all runs");
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Names {
             Reason::Access(AddressSpace::Port) => "port I/O".to_owned(),
             Reason::Access(AddressSpace::Memory) => "MMIO".to_owned(),
             Reason::Access(AddressSpace::Msr) => "MSR".to_owned(),
-            Reason::User(None) => "INTR (a signal to QEMU)".to_owned(),
+            Reason::User(None) => "signal pending (KVM_EXIT_INTR)".to_owned(),
             Reason::User(Some(number)) => {
                 let named = self.user.first().and_then(|table| table.get(&number));
                 named.cloned().unwrap_or_else(|| format!("KVM_EXIT {number}"))

@@ -14,7 +14,7 @@ use crate::vmm::qemu::libvirt::DaemonId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, GuestCounters, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
+use vmtax_model::{DiskCounters, GuestCounters, QemuThread, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, memory, process_io, started,
     thread_times, transparent_huge,
@@ -207,8 +207,11 @@ impl Sampler {
             self.vhost = of_kernel.map(|stat| stat.pid).collect();
         }
         self.settings = self.vm.settings(self.level >= Level::Histograms);
+        // Threads of the pool come and go.
+        let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         self.settings.quotas = cpu_quotas(&self.cgroups);
-        (self.settings.host_cpus, self.settings.pinned) = pinned(self.facts.threads.iter().map(|thread| thread.tid));
+        (self.settings.host_cpus, self.settings.pinned) =
+            pinned(self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();

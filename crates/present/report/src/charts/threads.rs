@@ -31,7 +31,7 @@ impl BarState {
     fn label(self) -> &'static str {
         match self {
             BarState::Running => "running",
-            BarState::Runnable => "waiting for a CPU (run queue)",
+            BarState::Runnable => "in the run queue (no free CPU)",
             BarState::Blocked => "blocked (lock, I/O, kernel)",
             BarState::Idle => "idle (events, work, timer, halted guest)",
         }

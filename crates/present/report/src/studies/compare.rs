@@ -336,13 +336,14 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds: stopped before 40, every metric has a verdict", "n = 23 rounds of at most 40".
+/// "n = 12 rounds: stopped before 40, every metric has a verdict", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
         planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a verdict"),
-        planned => format!("{n} of at most {planned}"),
+        planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
+        planned => format!("{n} of {planned}"),
     }
 }
 

@@ -203,7 +203,7 @@ fn ended(findings: &ExecFindings) -> String {
     match ran.first() {
         None => "no exit status".to_owned(),
         Some(first) if not.is_empty() && !findings.differs() => {
-            format!("exit {} on all machines", words(&first.statuses))
+            format!("exit {} in all runs", words(&first.statuses))
         }
         Some(_) => {
             let all: Vec<String> = ran.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
@@ -226,7 +226,7 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     if findings.differs() {
         all.push("the command did not end alike everywhere: what it cost is not the cost of the same work.".to_owned());
     } else if findings.status().is_some_and(|status| status != 0) {
-        all.push("the command failed: what it cost is what failing costs.".to_owned());
+        all.push("the command failed: these are the figures of a failing command.".to_owned());
     }
     all.extend(findings.notes.iter().cloned());
     all.extend(view::warnings(recording, &findings.overheads.warnings));

@@ -45,7 +45,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
 pub fn basis(recording: &Recording, findings: &Findings) -> Vec<String> {
     let (plan, cpus) = (&recording.plan, recording.plan.guest.cpus);
     let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds_text(findings)];
-    let each = format!("each machine with {}, {} MiB", counted(cpus.into(), "CPU"), plan.guest.memory_mib);
+    let each = format!("native and guests with {}, {} MiB each", counted(cpus.into(), "CPU"), plan.guest.memory_mib);
     [run, host(recording), vec![each]].concat()
 }
 

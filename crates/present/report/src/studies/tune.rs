@@ -61,10 +61,10 @@ fn answer(found: &TuneFindings) -> String {
     }
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
         return format!(
-            "{name}: {} helped: every setting is as before.",
+            "{name}: {}: every setting is as before.",
             match found.candidates.len() {
-                1 => "the change that was tried did not measurably".to_owned(),
-                n => format!("none of {n} changes measurably"),
+                1 => "the change that was tried did not measurably help".to_owned(),
+                n => format!("none of {n} changes measurably helped"),
             }
         );
     };
@@ -302,7 +302,7 @@ mod tests {
         let rejected = row("Unpin", TuneVerdict::Reject);
         assert_eq!(
             answer(&found(vec![rejected], true)),
-            "db: the change that was tried is not shown to have helped: every setting is as before."
+            "db: the change that was tried did not measurably help: every setting is as before."
         );
         assert_eq!(
             answer(&found(vec![kept.clone(), kept.clone()], false)),

@@ -59,7 +59,7 @@ pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> b
 /// What the mark of [`paired`] means, where a table has it.
 pub fn opposed_note(any: bool) -> Option<String> {
     any.then(|| {
-        format!("{OPPOSED} The medians of the two columns suggest the opposite; the paired ratio is the comparison.")
+        format!("{OPPOSED} The ratio of the two medians points the other way; use the paired ratio, which compares runs of the same round.")
     })
 }
 

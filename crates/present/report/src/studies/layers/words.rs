@@ -47,7 +47,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
         _ if column.observer.is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) => {
-            "inconclusive, the CI also contains the uncorrected overhead"
+            "the noise is too large to tell whether the correction removes the tracing overhead"
         }
         _ => "they agree within the CI",
     };

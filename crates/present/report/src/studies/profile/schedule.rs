@@ -63,7 +63,7 @@ fn on(found: &ScheduleFindings, on: &BlockedOn) -> String {
 fn what(futex: &FutexWaits) -> String {
     let Some(what) = futex.what else { return String::new() };
     let below = if futex.below.is_empty() { String::new() } else { format!(" in {}", futex.below) };
-    format!("for {}{below}", what.label())
+    format!("{}{below}", what.label())
 }
 
 /// "held by a (12)", "woken by b (13) ×4": the waker of a lock is who held it.

@@ -44,7 +44,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let polling = polled.map_or(String::new(), |part| format!(" (halt polling by KVM {})", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
-        (runnable, "waiting for a CPU (run queue)".to_owned()),
+        (runnable, "in the run queue (no free CPU)".to_owned()),
         (halted, "idle (guest halted)".to_owned()),
     ];
     let reasons =
@@ -66,7 +66,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} was waiting for a CPU {}", thread.name, number::percent(runnable))
+        format!("; {} was in the run queue {}", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",
@@ -172,9 +172,9 @@ fn table(found: &StateFindings) -> Table {
         Column::figures("tid").spare(2),
         Column::words("").spare(3),
         Column::figures("running"),
-        Column::figures("runnable"),
-        Column::figures("waiting"),
-        Column::words("waiting for").broken(28, 16),
+        Column::figures("run queue"),
+        Column::figures("blocked, idle"),
+        Column::words("waits for").broken(28, 16),
     ];
     let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
     for thread in shown(found) {
