@@ -1,6 +1,7 @@
-//! Joined requests for other tools: Perfetto's viewer, and anything that reads Parquet. docs/export.md says how to open
-//! them and what each column holds.
+//! Recordings for other tools: joined requests for Perfetto's viewer and anything that reads Parquet (docs/export.md), and
+//! the recordings of many hosts as one dataset (docs/dataset.md).
 
+mod dataset;
 mod error;
 mod parquet;
 mod perfetto;
@@ -10,6 +11,7 @@ mod record;
 mod specimen;
 mod table;
 
+pub use dataset::{Added, Dataset};
 pub use error::ExportError;
 pub use parquet::{Requests, Segments};
 pub use perfetto::Perfetto;

@@ -3,15 +3,24 @@ use crate::fault::Fault;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_export::{Perfetto, Requests, Segments, Trial, at_quantile};
+use vmtax_export::{Added, Dataset, Perfetto, Requests, Segments, Trial, at_quantile};
 use vmtax_layers::{JoinedRequest, VmTrial};
 use vmtax_model::{Probes, Study, files};
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
-    if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
-        return Err(Fault::Usage("nothing to write: name a file with --perfetto, --parquet or --segments".to_owned()));
+    if let Some(folder) = &args.dataset {
+        return dataset(folder, args);
     }
-    let recording = vmtax_recording::open(&args.run)?;
+    if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
+        return Err(Fault::Usage(
+            "nothing to write: name a folder with --dataset, or a file with --perfetto, --parquet or --segments"
+                .to_owned(),
+        ));
+    }
+    let [run] = &args.recordings[..] else {
+        return Err(Fault::Usage("--perfetto, --parquet and --segments are for one recording: name one".to_owned()));
+    };
+    let recording = vmtax_recording::open(run)?;
     let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
     let attached = match recording.plan.study {
         // Of imported traces without requests there is no such file.
@@ -22,7 +31,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     if attached.is_empty() && !recording.trials.iter().any(|t| done(&t)) {
         return Err(Fault::Usage(format!(
             "{} has no observed trial: `vmtax layers` makes such recordings",
-            args.run.display()
+            run.display()
         )));
     }
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
@@ -61,6 +70,41 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
     eprintln!("{joined_requests} requests of {trials} trials: {}", vmtax_report::printable(&names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds recordings to a dataset. What cannot be read is named, and keeps none of the others out.
+fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
+    let dataset = Dataset::create(folder, args.hash_host)?;
+    let (mut sum, mut recordings, mut failed) = (Added::default(), 0, None);
+    for path in &args.recordings {
+        let added = vmtax_recording::open(path).map_err(Fault::from).and_then(|recording| {
+            if !recording.damaged.is_empty() {
+                let (path, first) = (path.display(), &recording.damaged[0]);
+                let line = format!("{path}: {} trials are left out; the first: {first}", recording.damaged.len());
+                eprintln!("{}", vmtax_report::printable(&line));
+            }
+            Ok(dataset.add(&recording)?)
+        });
+        match added {
+            Ok(added) => {
+                recordings += 1;
+                sum.written += added.written;
+                sum.unchanged += added.unchanged;
+            }
+            Err(fault) => {
+                if let Some(before) = failed.replace(fault) {
+                    eprintln!("{}", vmtax_report::printable(&before.to_string()));
+                }
+            }
+        }
+    }
+    let (Added { written, unchanged }, of) = (sum, args.recordings.len());
+    let line = format!(
+        "{}: {recordings} of {of} recordings, {written} files written, {unchanged} unchanged",
+        folder.display()
+    );
+    eprintln!("{}", vmtax_report::printable(&line));
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
