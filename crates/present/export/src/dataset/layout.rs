@@ -95,6 +95,7 @@ fn is_same(new: &Path, old: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write as _;
     use std::path::Component;
 
     proptest! {
@@ -127,8 +128,11 @@ mod tests {
         let dataset = tempfile::tempdir().unwrap();
         let partition = Partition { table: "facts", date: "2026-11-25", host: Some("a") };
         let put = |content: &'static [u8]| {
-            put(dataset.path(), &partition, "run", |mut file| Ok(io::Write::write_all(&mut file, content).unwrap()))
-                .unwrap()
+            let fill = |mut file: File| {
+                file.write_all(content).unwrap();
+                Ok(())
+            };
+            put(dataset.path(), &partition, "run", fill).unwrap()
         };
         assert_eq!(
             (put(b"one"), put(b"one"), put(b"two"), put(b"three")),
