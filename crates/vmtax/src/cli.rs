@@ -274,6 +274,9 @@ pub struct ExportArgs {
     /// Name hosts in the dataset by a hash (host_id) instead of their names
     #[arg(long, requires = "dataset")]
     pub hash_host: bool,
+    /// Add the requests of traced trials to the dataset, and their segments: large tables
+    #[arg(long, requires = "dataset")]
+    pub requests: bool,
     /// Write a Perfetto trace: a track for each thread, arrows along each request
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,

@@ -2,6 +2,7 @@
 
 use ::parquet::errors::ParquetError;
 use std::path::PathBuf;
+use vmtax_layers::LayersError;
 use vmtax_recording::RecordingError;
 
 /// An export could not be written.
@@ -33,6 +34,9 @@ pub enum ExportError {
         /// Why.
         source: ParquetError,
     },
+    /// A trace cannot be read.
+    #[error(transparent)]
+    Layers(#[from] LayersError),
     /// The folder of a dataset cannot be made or used.
     #[error(transparent)]
     Folder(#[from] RecordingError),

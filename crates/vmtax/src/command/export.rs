@@ -3,9 +3,8 @@ use crate::fault::Fault;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_export::{Added, Dataset, Perfetto, Requests, Segments, Trial, at_quantile};
-use vmtax_layers::{JoinedRequest, VmTrial};
-use vmtax_model::{Probes, Study, files};
+use vmtax_export::{Added, Dataset, ObservedTrials, Perfetto, Requests, Segments, at_quantile};
+use vmtax_layers::JoinedRequest;
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     if let Some(folder) = &args.dataset {
@@ -21,26 +20,18 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         return Err(Fault::Usage("--perfetto, --parquet and --segments are for one recording: name one".to_owned()));
     };
     let recording = vmtax_recording::open(run)?;
-    let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
-    let attached = match recording.plan.study {
-        // Of imported traces without requests there is no such file.
-        Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),
-        Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
-        _ => Vec::new(),
-    };
-    if attached.is_empty() && !recording.trials.iter().any(|t| done(&t)) {
-        return Err(Fault::Usage(format!(
-            "{} has no observed trial: `vmtax layers` makes such recordings",
-            run.display()
-        )));
+    let trials = ObservedTrials::of(&recording)?;
+    if trials.is_empty() {
+        let run = run.display();
+        return Err(Fault::Usage(format!("{run} has no observed trial: `vmtax layers` makes such recordings")));
     }
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
     let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
     let mut segments = create(args.segments.as_ref())?.map(Segments::new).transpose()?;
-    let (mut trials, mut joined_requests) = (0, 0);
-    let mut add = |trial: Trial<'_>| {
+    let mut joined_requests = 0;
+    trials.for_each(|trial| {
         let joined = trial.joined;
-        (trials, joined_requests) = (trials + 1, joined_requests + joined.requests.len());
+        joined_requests += joined.requests.len();
         if let Some(out) = &mut perfetto {
             let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(joined, share(q))).collect();
             out.add(&trial, |r| args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r)))?;
@@ -51,24 +42,14 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         if let Some(out) = &mut segments {
             out.add(&trial)?;
         }
-        Ok::<(), Fault>(())
-    };
-    // A trial at a time: all of a long recording would not fit into memory.
-    for record in recording.trials.iter().filter(done) {
-        let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
-        let (number, machine, round) = (record.number, record.machine, record.round);
-        add(Trial { number, machine, variant: &record.variant, round, joined: &joined })?;
-    }
-    // Of a running VM each disk stands for a trial.
-    for (number, VmTrial { machine, disk, joined }) in (0..).zip(&attached) {
-        add(Trial { number, machine: *machine, variant: disk, round: 0, joined })?;
-    }
+        Ok(())
+    })?;
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
     segments.map_or(Ok(()), Segments::finish)?;
     let files = [&args.perfetto, &args.parquet, &args.segments].into_iter().flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    eprintln!("{joined_requests} requests of {trials} trials: {}", vmtax_report::printable(&names.join(", ")));
+    eprintln!("{joined_requests} requests of {} trials: {}", trials.len(), vmtax_report::printable(&names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,13 +64,16 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
                 let line = format!("{path}: {} trials are left out; the first: {first}", recording.damaged.len());
                 eprintln!("{}", vmtax_report::printable(&line));
             }
-            Ok(dataset.add(&recording)?)
+            let mut added = dataset.add(&recording)?;
+            if args.requests {
+                added += dataset.add_requests(&recording)?;
+            }
+            Ok(added)
         });
         match added {
             Ok(added) => {
                 recordings += 1;
-                sum.written += added.written;
-                sum.unchanged += added.unchanged;
+                sum += added;
             }
             Err(fault) => {
                 if let Some(before) = failed.replace(fault) {

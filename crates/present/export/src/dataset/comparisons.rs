@@ -2,7 +2,7 @@
 
 use super::figures::{better, printed_name};
 use super::rows::{Rows, maybe, text, words};
-use super::run::Run;
+use crate::run::Run;
 use crate::table::{Cell, Column};
 use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit, Verdict};
 use vmtax_recording::Recording;

@@ -1,7 +1,7 @@
 //! The table `figures`: every measure of every trial that was not observed.
 
 use super::rows::{Rows, maybe, text, words};
-use super::run::Run;
+use crate::run::Run;
 use crate::table::{Cell, Column};
 use jiff::Timestamp;
 use vmtax_model::{Better, Probes, Unit};

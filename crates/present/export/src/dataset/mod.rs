@@ -6,13 +6,15 @@ mod facts;
 mod figures;
 mod layout;
 mod rows;
-mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::ExportError;
+use crate::joined::ObservedTrials;
+use crate::run::Run;
+use crate::{ExportError, Requests, Segments};
 use layout::{Change, Partition};
-use run::Run;
+use std::fs::File;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use vmtax_recording::{Recording, RecordingsFolder};
 
@@ -57,12 +59,64 @@ impl Dataset {
             ("comparisons", comparisons::rows(recording, &run)),
         ];
         for (table, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
-            let partition = Partition { table, date: &run.date, host: run.host.as_deref() };
-            match layout::put(&self.folder, &partition, &run.id, |file| rows.write(table, file))? {
-                Change::Written => added.written += 1,
-                Change::None => added.unchanged += 1,
-            }
+            let change = self.put(table, &run, |file| rows.write(table, file))?;
+            added.count(change);
         }
         Ok(added)
+    }
+
+    /// Adds the requests of a recording's observed trials, and their segments. Traces are read again each time.
+    ///
+    /// # Errors
+    /// As [`Dataset::add`]; when a trace cannot be read.
+    pub fn add_requests(&self, recording: &Recording) -> Result<Added, ExportError> {
+        let run = Run::of(recording, self.hash_host)?;
+        let trials = ObservedTrials::of(recording)?;
+        let mut added = Added::default();
+        if trials.is_empty() {
+            return Ok(added);
+        }
+        // Both in one pass: joining a trial's traces takes far longer than writing them.
+        let requests = self.put("requests", &run, |file| {
+            let mut requests = Requests::new(file)?;
+            let segments = self.put("segments", &run, |file| {
+                let mut segments = Segments::new(file)?;
+                trials.for_each(|trial| {
+                    requests.add(&trial)?;
+                    segments.add(&trial)
+                })?;
+                segments.finish()
+            })?;
+            added.count(segments);
+            requests.finish()
+        })?;
+        added.count(requests);
+        Ok(added)
+    }
+
+    fn put(
+        &self,
+        table: &'static str,
+        run: &Run,
+        fill: impl FnOnce(File) -> Result<(), ExportError>,
+    ) -> Result<Change, ExportError> {
+        let partition = Partition { table, date: &run.date, host: run.host.as_deref() };
+        layout::put(&self.folder, &partition, &run.id, fill)
+    }
+}
+
+impl Added {
+    fn count(&mut self, change: Change) {
+        match change {
+            Change::Written => self.written += 1,
+            Change::None => self.unchanged += 1,
+        }
+    }
+}
+
+impl AddAssign for Added {
+    fn add_assign(&mut self, other: Added) {
+        self.written += other.written;
+        self.unchanged += other.unchanged;
     }
 }

@@ -8,7 +8,7 @@ use vmtax_recording::Recording;
 /// Linux allows no more (HOST_NAME_MAX).
 const LONGEST_HOST: usize = 64;
 
-/// A run as a dataset names it.
+/// A run as tables name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Of this run alone, wherever its recording lies: `20261125T091310Z-quick-3f2a91bc0d1e`.
