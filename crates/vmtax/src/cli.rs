@@ -138,8 +138,8 @@ Examples:
         after_help = "docs/dataset.md describes the dataset, with queries for DuckDB; docs/export.md the other files. ui.perfetto.dev opens a Perfetto trace, without an upload.
 
 Examples:
-  vmtax export runs/* --dataset dataset
-  vmtax export runs/* --dataset dataset --hash-host
+  vmtax export runs/*/ --dataset dataset
+  vmtax export runs/*/ --dataset dataset --hash-host
   vmtax export RECORDING --perfetto trace.pftrace --only median,p99
   vmtax export RECORDING --parquet requests.parquet --segments segments.parquet"
     )]

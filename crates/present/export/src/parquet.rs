@@ -46,8 +46,7 @@ fn identity<'n>() -> Vec<(&'n str, Column)> {
 
 /// The cells of [`identity`].
 fn identify(sheet: &Sheet) -> impl Fn(u32) -> [Cell; 6] + use<> {
-    let [run, machine, variant] =
-        [&sheet.run, sheet.machine.as_str(), &sheet.variant].map(|text| ByteArray::from(text));
+    let [run, machine, variant] = [&sheet.run, sheet.machine.as_str(), &sheet.variant].map(ByteArray::from);
     let (round, trial) = (sheet.round, sheet.number);
     let text = |t: &ByteArray| Cell::Text(t.clone());
     move |request| [text(&run), text(&machine), text(&variant), Cell::Int(round), Cell::Int(trial), Cell::Int(request)]

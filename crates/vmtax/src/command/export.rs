@@ -1,6 +1,7 @@
 use crate::cli::ExportArgs;
 use crate::fault::Fault;
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_export::{Added, Dataset, ObservedTrials, Perfetto, Requests, Segments, at_quantile};
@@ -49,7 +50,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     segments.map_or(Ok(()), Segments::finish)?;
     let files = [&args.perfetto, &args.parquet, &args.segments].into_iter().flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    eprintln!("{joined_requests} requests of {} trials: {}", trials.len(), vmtax_report::printable(&names.join(", ")));
+    say(&format!("{joined_requests} requests of {} trials: {}", trials.len(), names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -62,7 +63,7 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
             if !recording.damaged.is_empty() {
                 let (path, first) = (path.display(), &recording.damaged[0]);
                 let line = format!("{path}: {} trials are left out; the first: {first}", recording.damaged.len());
-                eprintln!("{}", vmtax_report::printable(&line));
+                say(&line);
             }
             let mut added = dataset.add(&recording)?;
             if args.requests {
@@ -77,7 +78,7 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
             }
             Err(fault) => {
                 if let Some(before) = failed.replace(fault) {
-                    eprintln!("{}", vmtax_report::printable(&before.to_string()));
+                    say(&before.to_string());
                 }
             }
         }
@@ -87,8 +88,13 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
         "{}: {recordings} of {of} recordings, {written} files written, {unchanged} unchanged",
         folder.display()
     );
-    eprintln!("{}", vmtax_report::printable(&line));
+    say(&line);
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Writes a line to standard error. Where that fails the export is there all the same, so it is no fault.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", vmtax_report::printable(line));
 }
 
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
