@@ -23,7 +23,7 @@ import diagnose as planted
 from diagnose import Bench, reading
 
 TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
-VMTAX = os.path.abspath(f"{TARGET}/x86_64-unknown-linux-gnu/release/vmtax")
+VMTAX = os.environ.get("VMTAX", os.path.abspath(f"{TARGET}/x86_64-unknown-linux-gnu/release/vmtax"))
 
 
 def affinity(bench, pid):

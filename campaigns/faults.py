@@ -73,6 +73,7 @@ def commands(base):
         "import": ["profile", "import", str(DATA)],
         "doctor": ["doctor"],
         "export": ["export", "runs/layers", "--perfetto=trace.pftrace", "--parquet=requests.parquet"],
+        "export-dataset": ["export", "runs/native", "--dataset=dataset"],
         "check": ["compare", "--check=runs/native", "runs/native"],
         "check-again": ["compare", "--check=runs/native"],
     }

@@ -134,11 +134,13 @@ Examples:
   vmtax report --guest-trace guest.trace
   vmtax report --json | jq '.findings.rows[0]'")]
     Report(ReportArgs),
-    /// Export traced requests to Perfetto or Parquet
+    /// Export recordings as a dataset (Parquet), or traced requests to Perfetto or Parquet
     #[command(
-        after_help = "ui.perfetto.dev opens a Perfetto trace, without an upload. docs/export.md describes the files.
+        after_help = "docs/dataset.md describes the dataset, with queries for DuckDB; docs/export.md the other files. ui.perfetto.dev opens a Perfetto trace, without an upload.
 
 Examples:
+  vmtax export runs/*/ --dataset dataset
+  vmtax export runs/*/ --dataset dataset --hash-host
   vmtax export RECORDING --perfetto trace.pftrace --only median,p99
   vmtax export RECORDING --parquet requests.parquet --segments segments.parquet"
     )]
@@ -267,9 +269,18 @@ pub struct ReportArgs {
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Directory of the recording
-    #[arg(value_name = "RECORDING")]
-    pub run: PathBuf,
+    /// Directory of the recording; with --dataset any number of them
+    #[arg(value_name = "RECORDING", required = true)]
+    pub recordings: Vec<PathBuf>,
+    /// Add the recordings to the dataset in DIR: figures, facts and comparisons of many hosts as Parquet tables
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["perfetto", "parquet", "segments"])]
+    pub dataset: Option<PathBuf>,
+    /// Name hosts in the dataset by a hash (host_id) instead of their names
+    #[arg(long, requires = "dataset")]
+    pub hash_host: bool,
+    /// Add the requests of traced trials to the dataset, and their segments: large tables
+    #[arg(long, requires = "dataset")]
+    pub requests: bool,
     /// Write a Perfetto trace: a track for each thread, arrows along each request
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,

@@ -1,14 +1,26 @@
 //! What a host is and can do. Collected by the `host` crate, kept in every recording, shown by `doctor`.
 
-use crate::{Check, Machine};
+use crate::{Check, Machine, Variant};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// Which host it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostIdentity {
+    /// `uname -n`.
+    pub name: Option<String>,
+    /// 16 hexadecimal digits, a hash of /etc/machine-id, which it does not give away; `None` where there is none.
+    pub id: Option<String>,
+}
 
 /// The CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuFacts {
     /// Model name.
     pub model: String,
+    /// Revision of the microcode, as /proc/cpuinfo has it.
+    #[serde(default)]
+    pub microcode: Option<String>,
     /// Logical CPUs that are online.
     pub online: u32,
     /// Threads per core; above 1 means SMT.
@@ -101,6 +113,9 @@ pub struct KernelFacts {
 pub struct HostFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
+    /// Which host it is; empty in older recordings.
+    #[serde(default)]
+    pub identity: HostIdentity,
     /// `uname -r`.
     pub kernel: String,
     /// The distribution's own name for itself.
@@ -109,6 +124,12 @@ pub struct HostFacts {
     pub cpu: CpuFacts,
     /// Memory, MiB.
     pub memory_mib: u64,
+    /// Transparent huge pages: `always`, `madvise`, `never`; `None` where the kernel has none.
+    #[serde(default)]
+    pub transparent_hugepage: Option<String>,
+    /// KVM's module parameter, ns; `None` where the module is not loaded.
+    #[serde(default)]
+    pub halt_poll_ns: Option<u64>,
     /// KVM.
     pub kvm: KvmFacts,
     /// QEMUs, best first.
@@ -120,6 +141,15 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
+    /// The QEMU of a guest: its variant's own, else the one that was asked for, or the best, which is the first. `None`
+    /// where nothing is known of it.
+    pub fn qemu_of(&self, variant: Option<&Variant>) -> Option<&QemuFacts> {
+        match variant.and_then(Variant::qemu) {
+            Some(own) => self.qemu.iter().find(|qemu| qemu.path == own),
+            None => self.qemu.first(),
+        }
+    }
+
     /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and TCG, of QEMU.
     pub fn default_machines(&self) -> Vec<Machine> {
         let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];

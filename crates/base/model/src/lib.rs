@@ -69,7 +69,7 @@ pub use execution::Execution;
 pub use exits::{
     ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE, MachineExits, NO_DEVICE,
 };
-pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
+pub use fact::{CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};

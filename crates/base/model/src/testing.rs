@@ -2,20 +2,23 @@
 //! not be made. The program uses none of it.
 
 use crate::{
-    CpuFacts, HostFacts, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome, Probes, SCHEMA, Timer, TimerSource,
-    TrialRecord, TrialResult, WorkloadSpec,
+    CpuFacts, HostFacts, HostIdentity, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome, Probes, SCHEMA, Timer,
+    TimerSource, TrialRecord, TrialResult, WorkloadSpec,
 };
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A host with KVM of this class, on which nothing else was found.
 pub fn host(class: KvmClass) -> HostFacts {
     HostFacts {
         schema: SCHEMA,
+        identity: HostIdentity::default(),
         kernel: "6.1".to_owned(),
         distribution: "test".to_owned(),
         cpu: CpuFacts {
             model: "test".to_owned(),
+            microcode: None,
             online: 4,
             threads_per_core: 1,
             virtualisation: None,
@@ -26,6 +29,8 @@ pub fn host(class: KvmClass) -> HostFacts {
             steal: 0.0,
         },
         memory_mib: 4096,
+        transparent_hugepage: None,
+        halt_poll_ns: None,
         kvm: KvmFacts { class, evidence: "8e8/s".to_owned() },
         qemu: Vec::new(),
         kernels: Vec::new(),
@@ -109,4 +114,21 @@ pub fn skipped(why: &str) {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(list);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
+}
+
+/// A Python that has these modules, separated by commas: `VMTAX_TEST_PYTHON`, that of `scripts/setup test`, or the system's.
+/// Where there is none the test is reported as skipped.
+pub fn python_with(modules: &str) -> Option<PathBuf> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/tools/bin/python3");
+    let all = [std::env::var_os("VMTAX_TEST_PYTHON").map(PathBuf::from), Some(installed), Some("python3".into())];
+    let has = |python: &PathBuf| {
+        Command::new(python).args(["-c", &format!("import {modules}")]).output().is_ok_and(|o| o.status.success())
+    };
+    let python = all.into_iter().flatten().find(has);
+    if python.is_none() {
+        skipped(&format!(
+            "no Python with {modules}: run scripts/setup test, or set VMTAX_TEST_PYTHON to one that has them"
+        ));
+    }
+    python
 }

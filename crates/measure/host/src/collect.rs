@@ -1,5 +1,5 @@
 use crate::system_files::{self, read};
-use crate::{counters, cpu, kvm, qemu, system, threads, tracing};
+use crate::{counters, cpu, identity, kvm, qemu, system, threads, tracing};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -40,10 +40,13 @@ pub fn collect(
 
     HostFacts {
         schema: SCHEMA,
+        identity: identity::collect(),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         distribution: distribution(),
         cpu: cpus,
         memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
+        transparent_hugepage: transparent.as_deref().and_then(system_files::chosen).map(str::to_owned),
+        halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns").and_then(|value| value.parse().ok()),
         kvm: kvm_facts,
         qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),
         kernels,

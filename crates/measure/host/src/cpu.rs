@@ -17,6 +17,7 @@ pub fn collect() -> CpuFacts {
     let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list));
     CpuFacts {
         model: system_files::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
+        microcode: system_files::cpuinfo(&info, "microcode").map(str::to_owned),
         online: listed("online").max(1),
         threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
         virtualisation: virtualisation_flag(&info).map(str::to_owned),
@@ -198,6 +199,7 @@ mod tests {
     fn bare_metal() -> CpuFacts {
         CpuFacts {
             model: "Xeon".into(),
+            microcode: None,
             online: 8,
             threads_per_core: 1,
             virtualisation: Some("vmx".into()),

@@ -8,6 +8,7 @@ mod command;
 mod counters;
 mod cpu;
 mod error;
+mod identity;
 mod kvm;
 mod line;
 mod micro_vm;

@@ -1,6 +1,9 @@
-//! What can go wrong: only writing.
+//! What can go wrong: writing, and of a dataset recordings whose run has no date or host.
 
 use ::parquet::errors::ParquetError;
+use std::path::PathBuf;
+use vmtax_layers::LayersError;
+use vmtax_recording::RecordingError;
 
 /// An export could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -30,5 +33,35 @@ pub enum ExportError {
         what: &'static str,
         /// Why.
         source: ParquetError,
+    },
+    /// A trace cannot be read.
+    #[error(transparent)]
+    Layers(#[from] LayersError),
+    /// The folder of a dataset cannot be made or used.
+    #[error(transparent)]
+    Folder(#[from] RecordingError),
+    /// A file of a dataset cannot be written.
+    #[error("cannot write {} ({source}): name a folder with --dataset that you may write to, on a disk with free space", path.display())]
+    File {
+        /// The file, or its folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The run has no date.
+    #[error("{}/run.json: '{}' is no time in RFC 3339: restore the file from where this recording was copied", folder.display(), started.escape_default())]
+    Started {
+        /// The recording.
+        folder: PathBuf,
+        /// What stands there.
+        started: String,
+    },
+    /// The host's name is none.
+    #[error("{}/host.json: the host's name has {length} bytes, Linux allows 64: restore the file from where this recording was copied", folder.display())]
+    HostName {
+        /// The recording.
+        folder: PathBuf,
+        /// Bytes of the name.
+        length: usize,
     },
 }

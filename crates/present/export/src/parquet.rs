@@ -35,6 +35,7 @@ fn state(state: State) -> &'static str {
 /// What both tables begin with: which trial, which request.
 fn identity<'n>() -> Vec<(&'n str, Column)> {
     vec![
+        ("run", Column::Text(vec![])),
         ("machine", Column::Text(vec![])),
         ("variant", Column::Text(vec![])),
         ("round", Column::Int(vec![])),
@@ -44,11 +45,11 @@ fn identity<'n>() -> Vec<(&'n str, Column)> {
 }
 
 /// The cells of [`identity`].
-fn identify(sheet: &Sheet) -> impl Fn(u32) -> [Cell; 5] + use<> {
-    let (machine, variant) = (ByteArray::from(sheet.machine.as_str()), ByteArray::from(sheet.variant.as_str()));
+fn identify(sheet: &Sheet) -> impl Fn(u32) -> [Cell; 6] + use<> {
+    let [run, machine, variant] = [&sheet.run, sheet.machine.as_str(), &sheet.variant].map(ByteArray::from);
     let (round, trial) = (sheet.round, sheet.number);
     let text = |t: &ByteArray| Cell::Text(t.clone());
-    move |request| [text(&machine), text(&variant), Cell::Int(round), Cell::Int(trial), Cell::Int(request)]
+    move |request| [text(&run), text(&machine), text(&variant), Cell::Int(round), Cell::Int(trial), Cell::Int(request)]
 }
 
 /// A table with a row for each joined request.

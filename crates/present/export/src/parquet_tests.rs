@@ -6,7 +6,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::fs::File;
 use std::process::Command;
-use vmtax_model::testing::skipped;
+use vmtax_model::testing::python_with;
 
 fn requests(sheets: &[Sheet]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -106,12 +106,7 @@ fn more_rows_than_a_group_holds_and_none_at_all() {
 
 #[test]
 fn others_read_the_tables_alike() {
-    let python = std::env::var("VMTAX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let here = Command::new(&python).args(["-c", "import pyarrow.parquet, duckdb"]).output();
-    if !here.is_ok_and(|o| o.status.success()) {
-        skipped(&format!("{python} has no pyarrow and duckdb (set VMTAX_TEST_PYTHON to one that has)"));
-        return;
-    }
+    let Some(python) = python_with("pyarrow.parquet, duckdb") else { return };
     let folder = tempfile::tempdir().unwrap();
     let sheets = [sheet(0, "aio=native", 300, 200_000), sheet(5, "", 200, 10_000)];
     std::fs::write(folder.path().join("requests.parquet"), requests(&sheets)).unwrap();
@@ -119,7 +114,7 @@ fn others_read_the_tables_alike() {
     let script = "
 import duckdb, pyarrow.parquet as pq
 t = pq.read_table('requests.parquet')
-assert t.num_rows == 500 and t.num_columns == 32, (t.num_rows, t.num_columns)
+assert t.num_rows == 500 and t.num_columns == 34, (t.num_rows, t.num_columns)
 assert str(t.schema.field('machine').type) == 'string' and str(t.schema.field('round').type) == 'int32', t.schema
 assert t.column('kvm_notify_ns').null_count == 500 and t.column('qemu_pop_ns').null_count == 0
 assert not t.schema.field('begin_ns').nullable and t.schema.field('qemu_pop_ns').nullable

@@ -1,13 +1,14 @@
 //! Requests as exports write them: whole nanoseconds since the first request's begin. Ends of neighbours are rounded
 //! alike, so what follows each other without a gap in ticks does so in nanoseconds, and sums close.
 
-use crate::Trial;
+use crate::joined::Trial;
 use vmtax_layers::{JoinedRequest, JoinedTrial, Who};
 use vmtax_model::{Checkpoint, Machine, State};
 
 /// A trial as exports write it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sheet {
+    pub run: String,
     pub number: u32,
     pub machine: Machine,
     pub variant: String,
@@ -78,6 +79,7 @@ impl Sheet {
         let origin = chosen().map(|(r, _)| r.begin()).min().unwrap_or(0);
         let name = |i: usize| joined.name(Who::Thread(u16::try_from(i).unwrap_or(u16::MAX)));
         Sheet {
+            run: trial.run.to_owned(),
             number: trial.number,
             machine: trial.machine,
             variant: trial.variant.to_owned(),

@@ -44,6 +44,7 @@ fn request(number: u32, begin: u64) -> Record {
 /// A trial whose requests begin every `apart` ns: below 155,000 they overlap.
 pub fn sheet(number: u32, variant: &str, requests: u32, apart: u64) -> Sheet {
     Sheet {
+        run: "20261125T091310Z-layers-3f2a91bc0d1e".to_owned(),
         number,
         machine: Machine::TCG,
         variant: variant.to_owned(),

@@ -1,12 +1,12 @@
 //! A flat Parquet table, written row group by row group with the format's column writers.
 
 use crate::ExportError;
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::io::Write;
 use std::sync::Arc;
@@ -25,6 +25,14 @@ pub enum Column {
     Maybe(Vec<Option<i64>>),
     /// Words.
     Text(Vec<ByteArray>),
+    /// The same, where they may be missing.
+    MaybeText(Vec<Option<ByteArray>>),
+    /// A figure.
+    Float(Vec<f64>),
+    /// The same, where it may be missing.
+    MaybeFloat(Vec<Option<f64>>),
+    /// When, microseconds since 1970, UTC, where it is known.
+    MaybeTime(Vec<Option<i64>>),
 }
 
 /// A value of a row.
@@ -37,20 +45,38 @@ pub enum Cell {
     Maybe(Option<u64>),
     /// For [`Column::Text`].
     Text(ByteArray),
+    /// For [`Column::MaybeText`].
+    MaybeText(Option<ByteArray>),
+    /// For [`Column::Float`].
+    Float(f64),
+    /// For [`Column::MaybeFloat`].
+    MaybeFloat(Option<f64>),
+    /// For [`Column::MaybeTime`].
+    MaybeTime(Option<i64>),
 }
 
 impl Column {
     fn physical(&self) -> Physical {
         match self {
             Column::Int(_) => Physical::INT32,
-            Column::Long(_) | Column::Maybe(_) => Physical::INT64,
-            Column::Text(_) => Physical::BYTE_ARRAY,
+            Column::Long(_) | Column::Maybe(_) | Column::MaybeTime(_) => Physical::INT64,
+            Column::Text(_) | Column::MaybeText(_) => Physical::BYTE_ARRAY,
+            Column::Float(_) | Column::MaybeFloat(_) => Physical::DOUBLE,
         }
     }
 
     fn field(&self, name: &str) -> Result<Arc<Type>> {
-        let repetition = if matches!(self, Column::Maybe(_)) { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-        let logical = matches!(self, Column::Text(_)).then_some(LogicalType::String);
+        let repetition = match self {
+            Column::Maybe(_) | Column::MaybeText(_) | Column::MaybeFloat(_) | Column::MaybeTime(_) => {
+                Repetition::OPTIONAL
+            }
+            _ => Repetition::REQUIRED,
+        };
+        let logical = match self {
+            Column::Text(_) | Column::MaybeText(_) => Some(LogicalType::String),
+            Column::MaybeTime(_) => Some(LogicalType::Timestamp { is_adjusted_to_u_t_c: true, unit: TimeUnit::MICROS }),
+            _ => None,
+        };
         let builder = Type::primitive_type_builder(name, self.physical()).with_repetition(repetition);
         builder.with_logical_type(logical).build().map(Arc::new)
     }
@@ -63,6 +89,10 @@ impl Column {
             (Column::Long(all), Cell::Long(v)) => all.push(long(v)?),
             (Column::Maybe(all), Cell::Maybe(v)) => all.push(v.map(long).transpose()?),
             (Column::Text(all), Cell::Text(v)) => all.push(v),
+            (Column::MaybeText(all), Cell::MaybeText(v)) => all.push(v),
+            (Column::Float(all), Cell::Float(v)) => all.push(v),
+            (Column::MaybeFloat(all), Cell::MaybeFloat(v)) => all.push(v),
+            (Column::MaybeTime(all), Cell::MaybeTime(v)) => all.push(v),
             _ => return Err(ParquetError::General("a value is not of its column's type".to_owned())),
         }
         Ok(())
@@ -77,14 +107,21 @@ impl Column {
             Column::Int(all) => writer.typed::<Int32Type>().write_batch(&std::mem::take(all), None, None)?,
             Column::Long(all) => writer.typed::<Int64Type>().write_batch(&std::mem::take(all), None, None)?,
             Column::Text(all) => writer.typed::<ByteArrayType>().write_batch(&std::mem::take(all), None, None)?,
-            Column::Maybe(all) => {
-                let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
-                let there: Vec<i64> = std::mem::take(all).into_iter().flatten().collect();
-                writer.typed::<Int64Type>().write_batch(&there, Some(&levels), None)?
+            Column::Float(all) => writer.typed::<DoubleType>().write_batch(&std::mem::take(all), None, None)?,
+            Column::Maybe(all) | Column::MaybeTime(all) => {
+                write_optional::<Int64Type>(&mut writer, std::mem::take(all))?
             }
+            Column::MaybeText(all) => write_optional::<ByteArrayType>(&mut writer, std::mem::take(all))?,
+            Column::MaybeFloat(all) => write_optional::<DoubleType>(&mut writer, std::mem::take(all))?,
         };
         writer.close()
     }
+}
+
+fn write_optional<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: Vec<Option<T::T>>) -> Result<usize> {
+    let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
+    let values: Vec<T::T> = all.into_iter().flatten().collect();
+    writer.typed::<T>().write_batch(&values, Some(&levels), None)
 }
 
 /// A table being written.
@@ -107,7 +144,7 @@ impl<W: Write + Send> Table<W> {
         let fields = columns.iter().map(|(name, column)| column.field(name)).collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder(what).with_fields(fields).build()?;
         let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by(concat!("vmtax ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![KeyValue::new(
                 "vmtax.schema".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::estimate;
-use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, Variant, shell_line};
+use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, shell_line};
 use vmtax_recording::Recording;
 
 /// A run.
@@ -35,7 +35,7 @@ pub struct Figure {
     pub machine: String,
     pub variant: String,
     pub step: String,
-    /// [`settings`] as JSON.
+    /// [`Plan::settings_of`] as JSON.
     pub settings: String,
     pub n: u32,
     pub value: Estimate,
@@ -75,7 +75,7 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
         for measure in trial.result().iter().flat_map(|r| &r.measures).filter(|m| m.value.is_finite()) {
             let key = (measure.metric, trial.machine, trial.variant.as_str(), trial.step);
             values.entry(key).or_default().entry(trial.round).or_default().push(measure.value);
-            settings_of.entry(key).or_insert_with(|| settings(plan, trial));
+            settings_of.entry(key).or_insert_with(|| plan.settings_of(trial));
         }
     }
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
@@ -93,46 +93,6 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
         }
     };
     values.into_iter().map(figure).collect()
-}
-
-/// What was run: figures that differ in any of it cannot be compared.
-fn settings(plan: &Plan, trial: &TrialRecord) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, String> = trial.result().map(|r| r.workload.options.clone()).unwrap_or_default();
-    let guest = &plan.guest;
-    all.insert("guest.cpus".to_owned(), guest.cpus.to_string());
-    all.insert("guest.memory-mib".to_owned(), guest.memory_mib.to_string());
-    let firmware = guest.firmware.as_ref().map(|file| file.display().to_string());
-    let qemu_args = (!guest.qemu_args.is_empty()).then(|| shell_line(&guest.qemu_args));
-    let own = [
-        ("guest.cpu-model", guest.cpu_model.clone()),
-        ("guest.machine-type", guest.machine_type.clone()),
-        ("guest.kernel-args", guest.kernel_args.clone()),
-        ("guest.firmware", firmware),
-        ("guest.qemu-args", qemu_args),
-    ];
-    all.extend(own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    if let (Some(range), Some(size)) = (plan.range(), trial.step) {
-        if let Some(of_guest) = all.get_mut(&range.option) {
-            *of_guest = size.to_string();
-        }
-    }
-    if let Some(command) = plan.command() {
-        all.insert("command".to_owned(), shell_line(&command.argv));
-        all.insert("directory".to_owned(), command.directory.display().to_string());
-    }
-    if let Some(tree) = &plan.tree {
-        let made = format!("{} files, {} bytes", tree.files, tree.bytes);
-        all.insert("tree".to_owned(), tree.path.as_ref().map_or(made, |path| path.display().to_string()));
-    }
-    // A QEMU of its own is a fact: that its change shows is what the ledger is for.
-    let own = variant(plan, trial).into_iter().flat_map(|v| &v.set).filter(|(key, _)| *key != "qemu");
-    all.extend(own.map(|(key, value)| (format!("variant.{key}"), value.clone())));
-    all
-}
-
-/// The variant of a guest's trial.
-fn variant<'a>(plan: &'a Plan, trial: &TrialRecord) -> Option<&'a Variant> {
-    plan.variants.iter().find(|v| trial.machine.is_guest() && v.name == trial.variant)
 }
 
 fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) -> Vec<Fact> {
@@ -168,10 +128,7 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
 
 /// Version and path of a guest's QEMU; of a variant with one of its own that the facts do not have, what it was called.
 fn qemu(plan: &Plan, host: &HostFacts, trial: &TrialRecord) -> Option<String> {
-    let known = |qemu: &vmtax_model::QemuFacts| format!("{} {}", qemu.version, qemu.path.display());
-    match variant(plan, trial).and_then(Variant::qemu) {
-        Some(own) => Some(host.qemu.iter().find(|q| q.path == own).map_or_else(|| own.display().to_string(), known)),
-        // The one that was asked for, or the best, is the first.
-        None => host.qemu.first().map(known),
-    }
+    let variant = plan.variant_of(trial);
+    let known = host.qemu_of(variant).map(|qemu| format!("{} {}", qemu.version, qemu.path.display()));
+    known.or_else(|| Some(variant?.qemu()?.display().to_string()))
 }

@@ -1,37 +1,38 @@
 use crate::cli::ExportArgs;
 use crate::fault::Fault;
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_export::{Perfetto, Requests, Segments, Trial, at_quantile};
-use vmtax_layers::{JoinedRequest, VmTrial};
-use vmtax_model::{Probes, Study, files};
+use vmtax_export::{Added, Dataset, ObservedTrials, Perfetto, Requests, Segments, at_quantile};
+use vmtax_layers::JoinedRequest;
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
-    if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
-        return Err(Fault::Usage("nothing to write: name a file with --perfetto, --parquet or --segments".to_owned()));
+    if let Some(folder) = &args.dataset {
+        return dataset(folder, args);
     }
-    let recording = vmtax_recording::open(&args.run)?;
-    let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
-    let attached = match recording.plan.study {
-        // Of imported traces without requests there is no such file.
-        Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),
-        Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
-        _ => Vec::new(),
+    if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
+        return Err(Fault::Usage(
+            "nothing to write: name a folder with --dataset, or a file with --perfetto, --parquet or --segments"
+                .to_owned(),
+        ));
+    }
+    let [run] = &args.recordings[..] else {
+        return Err(Fault::Usage("--perfetto, --parquet and --segments are for one recording: name one".to_owned()));
     };
-    if attached.is_empty() && !recording.trials.iter().any(|t| done(&t)) {
-        return Err(Fault::Usage(format!(
-            "{} has no observed trial: `vmtax layers` makes such recordings",
-            args.run.display()
-        )));
+    let recording = vmtax_recording::open(run)?;
+    let trials = ObservedTrials::of(&recording)?;
+    if trials.is_empty() {
+        let run = run.display();
+        return Err(Fault::Usage(format!("{run} has no observed trial: `vmtax layers` makes such recordings")));
     }
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
     let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
     let mut segments = create(args.segments.as_ref())?.map(Segments::new).transpose()?;
-    let (mut trials, mut joined_requests) = (0, 0);
-    let mut add = |trial: Trial<'_>| {
+    let mut joined_requests = 0;
+    trials.for_each(|trial| {
         let joined = trial.joined;
-        (trials, joined_requests) = (trials + 1, joined_requests + joined.requests.len());
+        joined_requests += joined.requests.len();
         if let Some(out) = &mut perfetto {
             let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(joined, share(q))).collect();
             out.add(&trial, |r| args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r)))?;
@@ -42,25 +43,58 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         if let Some(out) = &mut segments {
             out.add(&trial)?;
         }
-        Ok::<(), Fault>(())
-    };
-    // A trial at a time: all of a long recording would not fit into memory.
-    for record in recording.trials.iter().filter(done) {
-        let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
-        let (number, machine, round) = (record.number, record.machine, record.round);
-        add(Trial { number, machine, variant: &record.variant, round, joined: &joined })?;
-    }
-    // Of a running VM each disk stands for a trial.
-    for (number, VmTrial { machine, disk, joined }) in (0..).zip(&attached) {
-        add(Trial { number, machine: *machine, variant: disk, round: 0, joined })?;
-    }
+        Ok(())
+    })?;
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
     segments.map_or(Ok(()), Segments::finish)?;
     let files = [&args.perfetto, &args.parquet, &args.segments].into_iter().flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    eprintln!("{joined_requests} requests of {trials} trials: {}", vmtax_report::printable(&names.join(", ")));
+    say(&format!("{joined_requests} requests of {} trials: {}", trials.len(), names.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds recordings to a dataset. What cannot be read is named, and keeps none of the others out.
+fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
+    let dataset = Dataset::create(folder, args.hash_host)?;
+    let (mut sum, mut recordings, mut failed) = (Added::default(), 0, None);
+    for path in &args.recordings {
+        let added = vmtax_recording::open(path).map_err(Fault::from).and_then(|recording| {
+            if !recording.damaged.is_empty() {
+                let (path, first) = (path.display(), &recording.damaged[0]);
+                let line = format!("{path}: {} trials are left out; the first: {first}", recording.damaged.len());
+                say(&line);
+            }
+            let mut added = dataset.add(&recording)?;
+            if args.requests {
+                added += dataset.add_requests(&recording)?;
+            }
+            Ok(added)
+        });
+        match added {
+            Ok(added) => {
+                recordings += 1;
+                sum += added;
+            }
+            Err(fault) => {
+                if let Some(before) = failed.replace(fault) {
+                    say(&before.to_string());
+                }
+            }
+        }
+    }
+    let (Added { written, unchanged }, of) = (sum, args.recordings.len());
+    let line = format!(
+        "{}: {recordings} of {of} recordings, {written} files written, {unchanged} unchanged",
+        folder.display()
+    );
+    say(&line);
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Writes a line to standard error. Where that fails the export is there all the same, so it is no fault.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", vmtax_report::printable(line));
 }
 
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {

@@ -10,6 +10,7 @@ mod campaigns;
 mod cli;
 mod compare;
 mod console;
+mod dataset;
 mod diagnose;
 mod doctor;
 mod escape;

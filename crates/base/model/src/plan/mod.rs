@@ -12,6 +12,7 @@ mod pinning;
 mod profile;
 mod same_guest;
 mod schedule;
+mod settings;
 mod size_range;
 mod study;
 #[cfg(test)]

@@ -31,10 +31,12 @@ pub fn plan() -> Plan {
 pub fn host() -> HostFacts {
     HostFacts {
         schema: SCHEMA,
+        identity: HostIdentity::default(),
         kernel: "6.1.0-made-up".into(),
         distribution: "Made-up GNU/Linux 1".into(),
         cpu: CpuFacts {
             model: "made-up CPU".into(),
+            microcode: None,
             online: 2,
             threads_per_core: 1,
             virtualisation: None,
@@ -45,6 +47,8 @@ pub fn host() -> HostFacts {
             steal: 0.001,
         },
         memory_mib: 4096,
+        transparent_hugepage: None,
+        halt_poll_ns: None,
         kvm: KvmFacts { class: KvmClass::Absent, evidence: "made up".into() },
         qemu: vec![],
         kernels: vec![],

@@ -152,10 +152,12 @@ pub fn host() -> HostFacts {
     };
     HostFacts {
         schema: SCHEMA,
+        identity: HostIdentity::default(),
         kernel: "6.18.0".into(),
         distribution: "Debian GNU/Linux 12 (bookworm)".into(),
         cpu: CpuFacts {
             model: "AMD EPYC 7763 64-Core Processor".into(),
+            microcode: None,
             online: 2,
             threads_per_core: 1,
             virtualisation: None,
@@ -166,6 +168,8 @@ pub fn host() -> HostFacts {
             steal: 0.004,
         },
         memory_mib: 24_052,
+        transparent_hugepage: None,
+        halt_poll_ns: None,
         kvm: KvmFacts {
             class: KvmClass::EmulatesKernels,
             evidence: "8.0e5 loops/s in kernel mode, 1.7e9 in user mode".into(),

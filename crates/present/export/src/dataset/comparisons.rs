@@ -1,0 +1,156 @@
+//! The table `comparisons`: what runs of `run`, `exec` and `compare` found, each figure beside its baseline.
+
+use super::figures::{better, printed_name};
+use super::rows::{Rows, maybe, text, words};
+use crate::run::Run;
+use crate::table::{Cell, Column};
+use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit, Verdict};
+use vmtax_recording::Recording;
+
+/// What is compared.
+struct Compared<'a> {
+    metric: String,
+    unit: Unit,
+    better: Option<Better>,
+    machine: Machine,
+    variant: &'a str,
+    /// A machine, or a variant.
+    baseline: &'a str,
+    /// Medians, in the unit.
+    baseline_value: Option<f64>,
+    value: Option<f64>,
+}
+
+pub fn rows(recording: &Recording, run: &Run) -> Rows {
+    let mut table = Rows::new(vec![
+        text("run"),
+        text("study"),
+        text("metric"),
+        text("unit"),
+        ("better", Column::MaybeText(vec![])),
+        text("machine"),
+        text("variant"),
+        text("baseline"),
+        ("baseline_value", Column::MaybeFloat(vec![])),
+        ("value", Column::MaybeFloat(vec![])),
+        ("rounds", Column::Int(vec![])),
+        ("ratio", Column::Float(vec![])),
+        ("low", Column::MaybeFloat(vec![])),
+        ("high", Column::MaybeFloat(vec![])),
+        ("coverage", Column::MaybeFloat(vec![])),
+        ("p", Column::MaybeFloat(vec![])),
+        text("verdict"),
+    ]);
+    let study = recording.plan.study.name();
+    let mut push = |of: Compared<'_>, comparison: &Comparison| {
+        let interval = comparison.ratio.interval;
+        table.push(vec![
+            words(&run.id),
+            words(study),
+            words(&of.metric),
+            words(of.unit.symbol()),
+            maybe(of.better.map(better)),
+            words(of.machine.as_str()),
+            words(of.variant),
+            words(of.baseline),
+            Cell::MaybeFloat(of.baseline_value),
+            Cell::MaybeFloat(of.value),
+            Cell::Int(comparison.rounds),
+            Cell::Float(comparison.ratio.median),
+            Cell::MaybeFloat(interval.map(|i| i.low)),
+            Cell::MaybeFloat(interval.map(|i| i.high)),
+            Cell::MaybeFloat(interval.map(|i| i.coverage)),
+            Cell::MaybeFloat(comparison.p),
+            words(verdict(comparison.verdict)),
+        ]);
+    };
+    match &recording.plan.study {
+        Study::Overhead => overheads(recording, &mut push),
+        Study::Exec(_) => commands(recording, &mut push),
+        Study::Compare(_) => variants(recording, &mut push),
+        _ => {}
+    }
+    table
+}
+
+/// Each guest beside native.
+fn overheads(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
+    let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
+    for row in &findings.rows {
+        of_metric(row.metric, &row.machines, push);
+    }
+}
+
+/// The same of a command, with what it printed.
+fn commands(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
+    let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
+    for row in &findings.overheads.rows {
+        of_metric(row.metric, &row.machines, push);
+    }
+    for row in &findings.printed {
+        beside_native(&printed_name(&row.of, &row.name), row.unit, row.better, &row.machines, push);
+    }
+}
+
+fn of_metric(metric: Metric, machines: &[MachineColumn], push: &mut impl FnMut(Compared<'_>, &Comparison)) {
+    beside_native(metric.id(), metric.unit(), Some(metric.better()), machines, push);
+}
+
+fn beside_native(
+    metric: &str,
+    unit: Unit,
+    better: Option<Better>,
+    machines: &[MachineColumn],
+    push: &mut impl FnMut(Compared<'_>, &Comparison),
+) {
+    let median = |column: &MachineColumn| column.spread.as_ref().map(|spread| spread.median);
+    let native = machines.iter().find(|column| column.machine == Machine::NATIVE).and_then(median);
+    for column in machines {
+        let Some(overhead) = &column.overhead else { continue };
+        let of = Compared {
+            metric: metric.to_owned(),
+            unit,
+            better,
+            machine: column.machine,
+            variant: "",
+            baseline: Machine::NATIVE.as_str(),
+            baseline_value: native,
+            value: median(column),
+        };
+        push(of, overhead);
+    }
+}
+
+/// Each variant beside the first.
+fn variants(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
+    let findings = vmtax_analysis::compare(&recording.plan, &recording.trials);
+    let columns = recording.plan.columns();
+    // The first is the baseline.
+    for ((machine, variant), against) in columns.into_iter().skip(1).zip(&findings.against) {
+        for row in &against.rows {
+            let of = Compared {
+                metric: row.metric.id().to_owned(),
+                unit: row.metric.unit(),
+                better: Some(row.metric.better()),
+                machine,
+                variant,
+                baseline: &findings.baseline,
+                baseline_value: Some(row.base.median),
+                value: Some(row.other.median),
+            };
+            push(of, &row.comparison);
+        }
+    }
+}
+
+/// As in JSON.
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Differs => "differs",
+        Verdict::Equivalent => "equivalent",
+        Verdict::Inconclusive => "inconclusive",
+        Verdict::TooFewRounds => "too-few-rounds",
+    }
+}

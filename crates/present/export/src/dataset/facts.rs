@@ -1,0 +1,84 @@
+//! The table `facts`: what is known of the host of a run, and of its guests.
+
+use super::rows::{Rows, text, words};
+use crate::run::Run;
+use std::collections::BTreeMap;
+use std::path::Path;
+use vmtax_model::{KvmClass, Variant};
+use vmtax_recording::Recording;
+
+pub fn rows(recording: &Recording, run: &Run) -> Rows {
+    let mut rows = Rows::new(["run", "machine", "variant", "name", "value"].map(text).into());
+    let mut push = |machine: &str, variant: &str, name: &str, value: &str| {
+        rows.push([run.id.as_str(), machine, variant, name, value].map(words).into());
+    };
+    for (name, value) in of_host(recording, run) {
+        push("", "", name, &value);
+    }
+    for ((machine, variant, name), value) in of_guests(recording) {
+        push(machine, variant, name, &value);
+    }
+    rows
+}
+
+fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
+    let Recording { manifest, plan, host, .. } = recording;
+    let cpu = &host.cpu;
+    let name = host.identity.name.clone().filter(|_| !run.is_hashed);
+    let facts = [
+        ("vmtax_version", Some(manifest.vmtax.clone())),
+        ("study", Some(plan.study.name().to_owned())),
+        ("host_id", host.identity.id.clone()),
+        ("host_name", name),
+        ("host_cpu_model_name", Some(cpu.model.clone())),
+        ("host_cpu_microcode", cpu.microcode.clone()),
+        ("host_cpus", Some(cpu.online.to_string())),
+        ("host_threads_per_core", Some(cpu.threads_per_core.to_string())),
+        ("host_memory_mib", Some(host.memory_mib.to_string())),
+        ("virtualization", cpu.virtualisation.clone()),
+        ("hypervisor", cpu.hypervisor.clone()),
+        ("clocksource", Some(cpu.clocksource.clone())),
+        ("invariant_tsc", Some(cpu.invariant_tsc.to_string())),
+        ("cpu_governor", cpu.governor.clone()),
+        ("transparent_hugepage", host.transparent_hugepage.clone()),
+        ("halt_poll_ns", host.halt_poll_ns.map(|ns| ns.to_string())),
+        ("os_description", Some(host.distribution.clone())),
+        ("kernel_release", Some(host.kernel.clone())),
+        ("kvm", Some(kvm(host.kvm.class).to_owned())),
+        ("qemu_version", host.qemu.first().map(|qemu| qemu.version.clone())),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// As in host.json.
+fn kvm(class: KvmClass) -> &'static str {
+    match class {
+        KvmClass::Hardware => "hardware",
+        KvmClass::EmulatesKernels => "emulates-kernels",
+        KvmClass::Broken => "broken",
+        KvmClass::NoPermission => "no-permission",
+        KvmClass::Absent => "absent",
+    }
+}
+
+/// Machine, variant and name of a fact.
+type Of<'a> = (&'a str, &'a str, &'static str);
+
+/// The QEMU and the kernel of each guest that had a trial.
+fn of_guests(recording: &Recording) -> BTreeMap<Of<'_>, String> {
+    let Recording { plan, host, trials, .. } = recording;
+    let mut all = BTreeMap::new();
+    for trial in trials.iter().filter(|t| t.machine.is_guest()) {
+        let variant = plan.variant_of(trial);
+        // Of one that nothing is known of, what it was called.
+        let named = || variant.and_then(Variant::qemu).map(Path::display).map(|path| path.to_string());
+        let qemu = host.qemu_of(variant).map(|qemu| qemu.version.clone()).or_else(named);
+        let kernel = trial.result().filter(|_| trial.machine.has_kernel()).map(|r| r.kernel.release.clone());
+        for (name, value) in [("qemu_version", qemu), ("guest_kernel_release", kernel)] {
+            if let Some(value) = value {
+                all.entry((trial.machine.as_str(), trial.variant.as_str(), name)).or_insert(value);
+            }
+        }
+    }
+    all
+}

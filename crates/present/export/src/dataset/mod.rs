@@ -1,0 +1,122 @@
+//! Recordings of many hosts as one dataset: a folder of Parquet files that DuckDB, Polars, Spark and others read as tables.
+//! docs/dataset.md is the schema.
+
+mod comparisons;
+mod facts;
+mod figures;
+mod layout;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use crate::joined::ObservedTrials;
+use crate::run::Run;
+use crate::{ExportError, Requests, Segments};
+use layout::{Change, Partition};
+use std::fs::File;
+use std::ops::AddAssign;
+use std::path::{Path, PathBuf};
+use vmtax_recording::{Recording, RecordingsFolder};
+
+/// A folder of tables.
+#[derive(Debug)]
+pub struct Dataset {
+    folder: PathBuf,
+    hash_host: bool,
+}
+
+/// What a recording changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Files that are new, or have other content than before.
+    pub written: u32,
+    /// Files that were there already, with the same content.
+    pub unchanged: u32,
+}
+
+impl Dataset {
+    /// Opens the folder, and makes it where there is none, closed to other users. With `hash_host` hosts are named by a hash
+    /// alone.
+    ///
+    /// # Errors
+    /// [`ExportError::Folder`] when it cannot be made, or this is root and another user can change the path.
+    pub fn create(folder: &Path, hash_host: bool) -> Result<Dataset, ExportError> {
+        RecordingsFolder::create(folder)?;
+        Ok(Dataset { folder: folder.to_owned(), hash_host })
+    }
+
+    /// Adds a recording: a file in each table that has rows of it. The name of a file depends on the run alone, and it is
+    /// replaced only by other content: adding a recording again changes nothing.
+    ///
+    /// # Errors
+    /// [`ExportError`] when a file cannot be written, or the run has no date. Each file is there whole or not at all.
+    pub fn add(&self, recording: &Recording) -> Result<Added, ExportError> {
+        let run = Run::of(recording, self.hash_host)?;
+        let mut added = Added::default();
+        let tables = [
+            ("figures", figures::rows(recording, &run)),
+            ("facts", facts::rows(recording, &run)),
+            ("comparisons", comparisons::rows(recording, &run)),
+        ];
+        for (table, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
+            let change = self.put(table, &run, |file| rows.write(table, file))?;
+            added.count(change);
+        }
+        Ok(added)
+    }
+
+    /// Adds the requests of a recording's observed trials, and their segments. Traces are read again each time.
+    ///
+    /// # Errors
+    /// As [`Dataset::add`]; when a trace cannot be read.
+    pub fn add_requests(&self, recording: &Recording) -> Result<Added, ExportError> {
+        let run = Run::of(recording, self.hash_host)?;
+        let trials = ObservedTrials::of(recording)?;
+        let mut added = Added::default();
+        if trials.is_empty() {
+            return Ok(added);
+        }
+        // Both in one pass: joining a trial's traces takes far longer than writing them.
+        let requests = self.put("requests", &run, |file| {
+            let mut requests = Requests::new(file)?;
+            let segments = self.put("segments", &run, |file| {
+                let mut segments = Segments::new(file)?;
+                trials.for_each(|trial| {
+                    requests.add(&trial)?;
+                    segments.add(&trial)
+                })?;
+                segments.finish()
+            })?;
+            added.count(segments);
+            requests.finish()
+        })?;
+        added.count(requests);
+        Ok(added)
+    }
+
+    fn put(
+        &self,
+        table: &'static str,
+        run: &Run,
+        fill: impl FnOnce(File) -> Result<(), ExportError>,
+    ) -> Result<Change, ExportError> {
+        let partition = Partition { table, date: &run.date, host: run.host.as_deref() };
+        layout::put(&self.folder, &partition, &run.id, fill)
+    }
+}
+
+impl Added {
+    fn count(&mut self, change: Change) {
+        match change {
+            Change::Written => self.written += 1,
+            Change::None => self.unchanged += 1,
+        }
+    }
+}
+
+impl AddAssign for Added {
+    fn add_assign(&mut self, other: Added) {
+        self.written += other.written;
+        self.unchanged += other.unchanged;
+    }
+}

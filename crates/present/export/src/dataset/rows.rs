@@ -1,0 +1,48 @@
+//! Rows of a table of a dataset, before they are written.
+
+use crate::ExportError;
+use crate::table::{Cell, Column, Table};
+use parquet::data_type::ByteArray;
+use std::fs::File;
+
+/// Columns, and rows with a cell for each.
+pub struct Rows {
+    columns: Vec<(&'static str, Column)>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Rows {
+    pub fn new(columns: Vec<(&'static str, Column)>) -> Rows {
+        Rows { columns, rows: Vec::new() }
+    }
+
+    pub fn push(&mut self, row: Vec<Cell>) {
+        self.rows.push(row);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes them as Parquet.
+    pub fn write(self, what: &'static str, file: File) -> Result<(), ExportError> {
+        let mut table = Table::new(what, file, self.columns)?;
+        self.rows.into_iter().try_for_each(|row| table.push(row))?;
+        table.finish()
+    }
+}
+
+/// A column of text.
+pub fn text(name: &'static str) -> (&'static str, Column) {
+    (name, Column::Text(vec![]))
+}
+
+/// A cell of text.
+pub fn words(text: &str) -> Cell {
+    Cell::Text(ByteArray::from(text))
+}
+
+/// A cell of text that may be missing.
+pub fn maybe(text: Option<&str>) -> Cell {
+    Cell::MaybeText(text.map(ByteArray::from))
+}

@@ -1,0 +1,265 @@
+//! Recordings with known figures, added to a dataset and read again.
+
+use super::*;
+use parquet::basic::{Compression, LogicalType, Type as Physical};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use vmtax_model::testing::{host, result, trial};
+use vmtax_model::{
+    CpuFacts, HostFacts, HostIdentity, KvmClass, Machine, Measure, Metric, Outcome, Plan, QemuFacts, TrialRecord,
+    WorkloadName, WorkloadSpec,
+};
+use vmtax_recording::Manifest;
+
+const ROUNDS: u32 = 6;
+
+/// `cpu.events` is 100 natively and 50 in a guest, plus the round's number.
+fn recording(host_name: &str) -> Recording {
+    let workload = WorkloadSpec::new(WorkloadName::Cpu).with("time", 1);
+    let machines = vec![Machine::NATIVE, Machine::TCG];
+    let plan = Plan::new("quick", ROUNDS, machines.clone(), vec![workload.clone()]);
+    let trials = (0..ROUNDS).flat_map(|round| machines.iter().map(move |machine| (round, *machine)));
+    let trials = (0..).zip(trials).map(|(number, (round, machine))| {
+        let mut result = result(workload.clone());
+        let events = if machine == Machine::NATIVE { 100.0 } else { 50.0 };
+        result.measures = vec![Measure { metric: Metric::CpuEvents, value: events + f64::from(round) }];
+        let outcome = Outcome::Done { result: Box::new(result) };
+        TrialRecord { number, round, outcome, ..trial(machine, workload.clone()) }
+    });
+    let facts = host(KvmClass::Absent);
+    let qemu = QemuFacts {
+        path: "/usr/bin/qemu-system-x86_64".into(),
+        version: "7.2.22".to_owned(),
+        accelerators: vec![],
+        aio: vec![],
+        iothread: true,
+        exported_functions: 0,
+        trace_backends: vec![],
+    };
+    Recording {
+        folder: "runs/anywhere".into(),
+        manifest: Manifest {
+            schema: 1,
+            vmtax: "0.1.0".to_owned(),
+            command: vec!["vmtax".to_owned(), "run".to_owned()],
+            started: "2026-11-25T23:30:00-02:00".to_owned(),
+            ended: None,
+            kernels: vec![],
+        },
+        trials: trials.collect(),
+        plan,
+        host: HostFacts {
+            identity: HostIdentity { name: Some(host_name.to_owned()), id: Some("0123456789abcdef".to_owned()) },
+            cpu: CpuFacts { microcode: Some("0xa0011d5".to_owned()), ..facts.cpu.clone() },
+            halt_poll_ns: Some(200_000),
+            qemu: vec![qemu],
+            ..facts
+        },
+        damaged: vec![],
+    }
+}
+
+/// Every file of a dataset by its path in it.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for path in fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                files.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// The rows of a table as text, by column.
+fn rows(folder: &Path, table: &str) -> Vec<BTreeMap<String, String>> {
+    let mut rows = Vec::new();
+    for name in files(folder).keys().filter(|name| name.starts_with(table)) {
+        let reader = SerializedFileReader::new(File::open(folder.join(name)).unwrap()).unwrap();
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            let text = |(name, field): (&String, &parquet::record::Field)| {
+                (name.clone(), field.to_string().trim_matches('"').to_owned())
+            };
+            rows.push(row.get_column_iter().map(text).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn figures_facts_and_comparisons_are_those_of_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(&folder.path().join("new"), false).unwrap();
+    assert_eq!(dataset.add(&recording("db-1")).unwrap(), Added { written: 3, unchanged: 0 });
+
+    let figures = rows(&dataset.folder, "figures");
+    assert_eq!(figures.len(), 12);
+    let values: Vec<&str> = figures.iter().filter(|f| f["machine"] == "tcg").map(|f| f["value"].as_str()).collect();
+    assert_eq!(values, ["50.0", "51.0", "52.0", "53.0", "54.0", "55.0"]);
+    let first = &figures[0];
+    let words = ["plan", "study", "workload", "metric", "unit", "better", "variant", "size", "round", "trial"];
+    let expected = ["quick", "overhead", "cpu", "cpu.events", "/s", "higher", "", "null", "0", "0"];
+    assert_eq!(words.map(|column| first[column].as_str()), expected);
+    assert!(
+        first["settings"].contains("guest.cpus") && first["started"].starts_with("2026-11-20 12:00:00"),
+        "{first:?}"
+    );
+
+    let facts = rows(&dataset.folder, "facts");
+    let fact = |machine: &str, name: &str| {
+        let of = facts.iter().find(|f| f["machine"] == machine && f["name"] == name);
+        of.map(|fact| fact["value"].as_str())
+    };
+    assert_eq!([fact("", "host_name"), fact("", "host_id")], [Some("db-1"), Some("0123456789abcdef")]);
+    assert_eq!([fact("", "host_cpu_microcode"), fact("", "halt_poll_ns")], [Some("0xa0011d5"), Some("200000")]);
+    assert_eq!([fact("tcg", "qemu_version"), fact("tcg", "guest_kernel_release")], [Some("7.2.22"), Some("6.1")]);
+    assert_eq!([fact("", "cpu_governor"), fact("native", "qemu_version")], [None, None]);
+
+    let comparisons = rows(&dataset.folder, "comparisons");
+    assert_eq!(comparisons.len(), 1);
+    let found = &comparisons[0];
+    let words = ["metric", "machine", "baseline", "baseline_value", "value", "rounds", "verdict"];
+    assert_eq!(words.map(|c| found[c].as_str()), ["cpu.events", "tcg", "native", "102.5", "52.5", "6", "slower"]);
+    let ratio: f64 = found["ratio"].parse().unwrap();
+    assert!(
+        (1.9..2.0).contains(&ratio) && found["low"] < found["ratio"] && found["ratio"] < found["high"],
+        "{found:?}"
+    );
+    assert!(found["coverage"].parse::<f64>().unwrap() > 0.95);
+}
+
+/// The columns that docs/dataset.md gives for a table, with their types.
+fn documented(table: &str) -> Vec<(String, String)> {
+    let page = include_str!("../../../../../docs/dataset.md");
+    let section = page.split(&format!("### `{table}`")).nth(1).unwrap().split("\n### ").next().unwrap();
+    let cells =
+        section.lines().filter(|line| line.starts_with("| `")).map(|line| line.split(" | ").collect::<Vec<_>>());
+    let columns = cells.flat_map(|cells| {
+        let kind = cells[1].to_owned();
+        cells[0].split('`').skip(1).step_by(2).map(|name| (name.to_owned(), kind.clone())).collect::<Vec<_>>()
+    });
+    columns.collect()
+}
+
+#[test]
+fn the_columns_are_those_of_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    Dataset::create(folder.path(), false).unwrap().add(&recording("db-1")).unwrap();
+    for (name, bytes) in files(folder.path()) {
+        let file = folder.path().join(&name);
+        let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
+        let metadata = reader.metadata().file_metadata();
+        let columns = metadata.schema_descr().columns().iter().map(|column| {
+            let kind = match (column.physical_type(), column.logical_type_ref()) {
+                (_, Some(LogicalType::String)) => "string",
+                (_, Some(LogicalType::Timestamp { .. })) => "timestamp",
+                (Physical::INT32, _) => "int32",
+                (Physical::INT64, _) => "int64",
+                (Physical::DOUBLE, _) => "double",
+                other => panic!("{other:?}"),
+            };
+            let nullable = if column.max_def_level() > 0 { ", nullable" } else { "" };
+            (column.name().to_owned(), format!("{kind}{nullable}"))
+        });
+        let table = name.split('/').next().unwrap();
+        assert_eq!(columns.collect::<Vec<_>>(), documented(table), "{table}");
+        let compression = reader.metadata().row_group(0).column(0).compression();
+        assert!(matches!(compression, Compression::ZSTD(_)) && !bytes.is_empty(), "{compression:?}");
+    }
+}
+
+#[test]
+fn a_recording_has_the_same_files_whatever_its_folder_is_called_and_adding_it_again_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(folder.path(), false).unwrap();
+    dataset.add(&recording("db-1")).unwrap();
+    let before = files(folder.path());
+    let copied = Recording { folder: "elsewhere".into(), ..recording("db-1") };
+    assert_eq!(dataset.add(&copied).unwrap(), Added { written: 0, unchanged: 3 });
+    assert_eq!(files(folder.path()), before);
+    // The run began on the day after, by UTC.
+    let partition = "figures/schema=1/date=2026-11-26/host=db-1/20261126T013000Z-quick-";
+    assert!(before.keys().any(|name| name.starts_with(partition)), "{:?}", before.keys());
+
+    let mut of_another_host = recording("db-1");
+    of_another_host.host.identity.id = Some("fedcba9876543210".to_owned());
+    assert_eq!(dataset.add(&of_another_host).unwrap().written, 3);
+    assert_eq!(files(folder.path()).len(), 6);
+}
+
+#[test]
+fn a_hashed_host_has_its_name_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(folder.path(), true).unwrap();
+    dataset.add(&recording("secret-name")).unwrap();
+    assert!(files(folder.path()).keys().all(|name| name.contains("/host=0123456789abcdef/")));
+    for table in ["figures", "facts", "comparisons"] {
+        let cells = rows(folder.path(), table);
+        assert!(cells.iter().flat_map(BTreeMap::values).all(|text| !text.contains("secret-name")), "{table}");
+    }
+    let names: Vec<String> = files(folder.path()).into_keys().collect();
+    let plain = tempfile::tempdir().unwrap();
+    Dataset::create(plain.path(), true).unwrap().add(&recording("other-name")).unwrap();
+    assert_eq!(files(plain.path()).into_keys().collect::<Vec<_>>(), names, "a file's name depends on the host's");
+}
+
+#[test]
+fn an_older_recording_is_of_an_unknown_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut older = recording("");
+    older.host.identity = HostIdentity::default();
+    Dataset::create(folder.path(), false).unwrap().add(&older).unwrap();
+    assert!(files(folder.path()).keys().all(|name| name.contains("/host=__HIVE_DEFAULT_PARTITION__/")));
+}
+
+#[test]
+fn what_has_no_place_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(folder.path(), false).unwrap();
+    let mut undated = recording("db-1");
+    undated.manifest.started = "../../etc".to_owned();
+    let error = dataset.add(&undated).unwrap_err().to_string();
+    assert!(error.contains("runs/anywhere/run.json") && error.contains("../../etc"), "{error}");
+    let error = dataset.add(&recording(&"x".repeat(65))).unwrap_err().to_string();
+    assert!(error.contains("runs/anywhere/host.json") && error.contains("65 bytes"), "{error}");
+    assert!(files(folder.path()).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_a_recording_says_its_files_lie_in_their_partitions(
+        host in "\\PC{0,20}|[./%=]{1,20}|\\.\\.", name: String, variant: String, text: String
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("dataset");
+        let mut hostile = recording(&host);
+        hostile.plan.name = name.chars().take(20).collect();
+        hostile.host.kernel.clone_from(&text);
+        hostile.manifest.command = vec![text.clone()];
+        hostile.trials.iter_mut().for_each(|trial| trial.variant.clone_from(&variant));
+        let added = Dataset::create(&inside, false).unwrap().add(&hostile);
+        prop_assert_eq!(added.is_ok(), host.len() <= 64);
+        let all = files(folder.path());
+        for file in all.keys() {
+            let parts: Vec<&str> = file.split('/').collect();
+            prop_assert_eq!(parts.len(), 6, "{}", file);
+            prop_assert!(parts[0] == "dataset" && parts[2] == "schema=1" && parts[3] == "date=2026-11-26", "{}", file);
+            prop_assert!(parts[4].starts_with("host=") && parts[5].ends_with(".parquet"), "{}", file);
+            prop_assert!(file.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-%=/".contains(&b)), "{}", file);
+        }
+        if added.is_ok() {
+            let facts = rows(&inside, "facts");
+            let kernel = facts.iter().find(|fact| fact["name"] == "kernel_release").unwrap();
+            prop_assert_eq!(&kernel["value"], text.trim_matches('"'));
+        }
+    }
+}

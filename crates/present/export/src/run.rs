@@ -1,0 +1,54 @@
+//! Which run a recording is of, on which host.
+
+use crate::ExportError;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+use vmtax_recording::Recording;
+
+/// Linux allows no more (HOST_NAME_MAX).
+const LONGEST_HOST: usize = 64;
+
+/// A run as tables name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Of this run alone, wherever its recording lies: `20261125T091310Z-quick-3f2a91bc0d1e`.
+    pub id: String,
+    /// The day on which it began, UTC: `2026-11-25`.
+    pub date: String,
+    /// The host's name, or its ID where names are not to be given; `None` where the recording does not have it.
+    pub host: Option<String>,
+    /// Whether the host's name is not to be given.
+    pub is_hashed: bool,
+}
+
+impl Run {
+    pub fn of(recording: &Recording, hash_host: bool) -> Result<Run, ExportError> {
+        let Recording { manifest, plan, host, .. } = recording;
+        let began: Timestamp = manifest.started.parse().map_err(|_| ExportError::Started {
+            folder: recording.folder.clone(),
+            started: manifest.started.chars().take(40).collect(),
+        })?;
+        let identity = &host.identity;
+        let name = if hash_host { &identity.id } else { &identity.name };
+        let name = name.clone().filter(|name| !name.is_empty());
+        if let Some(length) = name.as_ref().map(String::len).filter(|length| *length > LONGEST_HOST) {
+            return Err(ExportError::HostName { folder: recording.folder.clone(), length });
+        }
+        // The host's name is left out: a short hash of a name can be guessed.
+        let seed = plan.seed.to_string();
+        let parts = [&manifest.started, &plan.name, &seed, &host.kernel, &host.cpu.model];
+        let parts = parts.into_iter().chain(&identity.id).chain(&manifest.command);
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Run {
+            id: format!("{}-{}-{digest}", began.strftime("%Y%m%dT%H%M%SZ"), plan.name),
+            date: began.strftime("%Y-%m-%d").to_string(),
+            host: name,
+            is_hashed: hash_host,
+        })
+    }
+}
