@@ -184,8 +184,8 @@ impl Bench<'_> {
         if !answer.success {
             return Err(failed(format!("failed: {}", answer.text.lines().next().unwrap_or_default())));
         }
-        let numbers = answer.text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
-        let last = numbers.filter(|number| number.is_finite()).last();
+        let mut numbers = answer.text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let last = numbers.rfind(|number| number.is_finite());
         last.ok_or_else(|| failed("printed no number".to_owned()))
     }
 
