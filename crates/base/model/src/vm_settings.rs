@@ -30,6 +30,9 @@ pub struct CpuQuota {
     pub file: PathBuf,
     /// What removes it.
     pub unlimited: String,
+    /// Whether the group has processes that are not the VM's.
+    #[serde(default)]
+    pub is_shared: bool,
 }
 
 /// A thread that may not run on all CPUs of the host.

@@ -1,11 +1,13 @@
 //! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM.
 
+use super::interrupt::stop_flag;
 use super::progress::Display;
 use super::record::{Recorded, record};
 use super::{doctor, print, recording_folder, report};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use vmtax_studies::{TuneOptions, analyze, diagnosed};
 
 pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
@@ -18,6 +20,9 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     // The diagnosis stands among the others; --output is the tuning's.
     let beside = RecordArgs { output: None, ..output.clone() };
     let Recorded { folder, .. } = record(&diagnosis, host.clone(), &beside, &display, None)?;
+    if stop_flag()?.load(Ordering::Relaxed) {
+        return Err(Fault::Interrupted { folder });
+    }
     let plan = options.plan(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
     if output.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);

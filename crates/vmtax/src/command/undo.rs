@@ -9,7 +9,7 @@ use vmtax_vm::Undone;
 pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
     let undone = vmtax_vm::undo(args.recording.as_deref());
     if undone.is_empty() {
-        print("Nothing to undo: vmtax has left no setting changed.\n")?;
+        print("Nothing to undo: no setting is written down as changed by this user.\n")?;
     }
     for line in undone.iter().map(line) {
         print(&format!("{}\n", vmtax_report::printable(&line)))?;

@@ -9,17 +9,14 @@ mod steps;
 pub use steps::next_step;
 
 use series::{Decision, Series, facts};
-use steps::{elapsed, is_refused};
+use steps::{Outcome, elapsed, is_refused, outcome};
 use vmtax_model::{TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict};
 
 /// What was found; `None` where not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
-    let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|candidate| row(spec, records, candidate)).collect();
-    let is_kept = |number: &usize| rows[*number].verdict == TuneVerdict::Keep;
-    let kept: Vec<usize> = (0..rows.len()).filter(is_kept).collect();
-    let helped = |row: &&TuneRow| row.confirmation.is_some();
-    let phase = if rows.iter().filter(helped).count() > 1 { TunePhase::Total } else { TunePhase::Confirmation };
+    let Outcome { kept, phase, .. } = outcome(spec, records);
+    let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|number| row(spec, records, number, &kept)).collect();
     let total = Series::of(spec, records, phase, &kept).comparison();
     let is_on =
         records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
@@ -64,7 +61,7 @@ fn is_undecided(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> bool 
     }
 }
 
-fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> TuneRow {
+fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -> TuneRow {
     let of = |phase| Series::of(spec, records, phase, &[number]);
     let (screening, confirmation) = (of(TunePhase::Screening), of(TunePhase::Confirmation));
     let refused = records.iter().find_map(|record| match record {
@@ -74,16 +71,20 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> TuneRow {
     let verdict = match (screening.decision(), confirmation.decision()) {
         _ if is_refused(records, number) => TuneVerdict::Refused,
         _ if screening.pairs() == 0 => TuneVerdict::NotMeasured,
-        (Some(Decision::Helps), Some(Decision::Helps)) => TuneVerdict::Keep,
+        _ if kept.contains(&number) => TuneVerdict::Keep,
         (Some(Decision::Fails), _) | (_, Some(Decision::Fails)) => TuneVerdict::Reject,
         _ => TuneVerdict::Inconclusive,
     };
-    let no_load = "the load did not give this figure: it stopped, or is too small";
-    let unmeasurable = (screening.decision() == Some(Decision::Unmeasurable)).then(|| no_load.to_owned());
+    let why = |series: &Series| match series.decision() {
+        Some(Decision::Unmeasurable) => Some("the load did not give this figure: it stopped, or is too small"),
+        Some(Decision::Harms) => Some("taken back: each of the first 3 pairs cost over 5 % more"),
+        _ => None,
+    };
+    let why = why(&screening).or(why(&confirmation)).map(str::to_owned);
     TuneRow {
         candidate: spec.candidates[number].clone(),
         verdict,
-        why: refused.or(unmeasurable),
+        why: refused.or(why),
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),
     }

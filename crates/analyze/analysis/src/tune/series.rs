@@ -8,7 +8,7 @@ use vmtax_model::{
 };
 
 /// Pairs at most for one question: after 8, 11 and 15 of them it is analysed.
-pub(super) const MOST_PAIRS: u32 = 15;
+pub(super) const MAX_PAIRS: u32 = 15;
 /// A change that gives back less is none.
 pub(super) const MIN_EFFECT: f64 = 0.02;
 /// What costs so much more each time harms, and is taken back before anything is analysed.
@@ -21,11 +21,13 @@ const HARMED_PAIRS: usize = 3;
 pub(super) enum Decision {
     /// It helps.
     Helps,
-    /// It does not, or harms.
+    /// It does not, by its interval.
     Fails,
+    /// It cost so much in each of its first pairs that it was taken back before anything was analysed.
+    Harms,
     /// More pairs are not worth their time.
     Undecided,
-    /// Nothing can be measured: the load has stopped, or is none of these.
+    /// Nothing can be measured: the load has stopped, or has no such figure.
     Unmeasurable,
 }
 
@@ -48,6 +50,10 @@ impl Series {
                 continue;
             }
             let cost = |block| cost(spec, candidate, vm, block);
+            // A recording of somebody else may have any number.
+            if series.pairs() >= 3 * MAX_PAIRS as usize {
+                break;
+            }
             match cost(without).zip(cost(with)) {
                 Some((without, with)) => series.logs.push((with / without).ln()),
                 None => series.empty += 1,
@@ -68,15 +74,15 @@ impl Series {
             return Some(Decision::Unmeasurable);
         }
         if n >= HARMED_PAIRS && self.logs.iter().all(|log| *log > HARM.ln()) {
-            return Some(Decision::Fails);
+            return Some(Decision::Harms);
         }
-        let analyses = InterimAnalyses::new(MOST_PAIRS, 0);
+        let analyses = InterimAnalyses::new(MAX_PAIRS, 0);
         if !analyses.at(n as u32) {
-            return (self.pairs() as u32 > 2 * MOST_PAIRS).then_some(Decision::Unmeasurable);
+            return (self.pairs() as u32 > 2 * MAX_PAIRS).then_some(Decision::Unmeasurable);
         }
         let interval = analyses.interval(&self.logs)?;
         let least = (1.0 + MIN_EFFECT).ln();
-        let is_done = n as u32 >= MOST_PAIRS;
+        let is_done = n as u32 >= MAX_PAIRS;
         match interval {
             Interval { high, .. } if high < 0.0 => Some(Decision::Helps),
             Interval { low, .. } if low > 0.0 => Some(Decision::Fails),
@@ -93,7 +99,7 @@ impl Series {
         if n == 0 {
             return None;
         }
-        let analyses = InterimAnalyses::new(MOST_PAIRS, n);
+        let analyses = InterimAnalyses::new(MAX_PAIRS, n);
         let interval = analyses.interval(&self.logs);
         let interval = interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage });
         let ratio = Estimate { median: self.median().exp(), interval };

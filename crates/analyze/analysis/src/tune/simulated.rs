@@ -111,13 +111,17 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
 fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measured() {
     let (findings, pairs) = tuned(&[0.5, 1.0, 0.6, 1.3], 7);
     let verdicts: Vec<TuneVerdict> = findings.candidates.iter().map(|row| row.verdict).collect();
-    assert_eq!((verdicts[0], verdicts[2], verdicts[3]), (TuneVerdict::Keep, TuneVerdict::Keep, TuneVerdict::Reject));
+    assert_eq!(
+        (verdicts[0], verdicts[2], verdicts[3]),
+        (TuneVerdict::Keep, TuneVerdict::Keep, TuneVerdict::Inconclusive)
+    );
     assert_ne!(verdicts[1], TuneVerdict::Keep);
     let total = findings.total.unwrap().ratio;
     assert!((0.25..0.36).contains(&total.median) && total.interval.unwrap().high < 0.5, "{total:?}");
     assert!(findings.is_on && findings.ended.is_none() && pairs < 90, "{pairs} pairs");
     // What harms is taken back after three pairs.
     assert_eq!(findings.candidates[3].screening.unwrap().rounds, 3);
+    assert!(findings.candidates[3].why.as_deref().unwrap().contains("taken back"));
 }
 
 #[test]

@@ -5,45 +5,66 @@ use super::series::{Decision, Series};
 use std::time::Duration;
 use vmtax_model::{PairPlan, TunePhase, TuneRecord, TuneSpec, TuneStep};
 
-/// The part of the time for screening.
+/// The parts of the time after which no screening, and no confirmation, is begun: the rest is for what comes after.
 const SCREENING: f64 = 0.6;
+const CONFIRMATION: f64 = 0.85;
+
+/// What the measurements so far lead to.
+pub(super) struct Outcome {
+    /// What to measure next; `None` where nothing is left, or the time is over.
+    pub next: Option<PairPlan>,
+    /// The candidates that helped twice, and of which all together are shown to help.
+    pub kept: Vec<usize>,
+    /// The phase whose pairs show that: of a single one its confirmation.
+    pub phase: TunePhase,
+}
 
 /// The next step, from what was recorded so far. The order within a pair is drawn by `seed`: of two pairs in a row one is A B, the
 /// other B A, so that what drifts meanwhile cancels.
 pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep {
+    let Outcome { next, kept, .. } = outcome(spec, records);
+    let Some(pair) = next else { return TuneStep::End(kept) };
+    let number = Series::of(spec, records, pair.phase, &pair.changed).pairs() as u64;
+    let changed_first = is_drawn(seed, pair.phase, &pair.changed, number / 2) != (number % 2 == 1);
+    TuneStep::Pair(PairPlan { changed_first, ..pair })
+}
+
+/// What was found so far, and what is left to measure.
+pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     let pair = |phase, changed: Vec<usize>, base: Vec<usize>| {
-        let number = Series::of(spec, records, phase, &changed).pairs() as u64;
-        let is_first = is_drawn(seed, phase, &changed, number / 2) != (number % 2 == 1);
-        TuneStep::Pair(PairPlan { phase, changed, base, changed_first: is_first })
+        let next = Some(PairPlan { phase, changed, base, changed_first: false });
+        Outcome { next, kept: Vec::new(), phase }
     };
-    let elapsed = elapsed(records);
+    let has_time = |part: f64| elapsed(records) < spec.time().mul_f64(part);
     let mut helped = Vec::new();
     for candidate in (0..spec.candidates.len()).filter(|candidate| !is_refused(records, *candidate)) {
         let screening = Series::of(spec, records, TunePhase::Screening, &[candidate]);
         match screening.decision() {
             Some(Decision::Helps) => helped.push(candidate),
-            Some(_) => {}
-            None if elapsed < spec.time().mul_f64(SCREENING) => {
-                return pair(TunePhase::Screening, vec![candidate], helped);
-            }
-            None => {}
+            None if has_time(SCREENING) => return pair(TunePhase::Screening, vec![candidate], helped),
+            _ => {}
         }
     }
     let mut kept = Vec::new();
     for candidate in helped.iter().copied() {
         match Series::of(spec, records, TunePhase::Confirmation, &[candidate]).decision() {
             Some(Decision::Helps) => kept.push(candidate),
-            None if elapsed < spec.time() => {
+            None if has_time(CONFIRMATION) => {
                 let others = helped.iter().copied().filter(|other| *other != candidate).collect();
                 return pair(TunePhase::Confirmation, vec![candidate], others);
             }
             _ => {}
         }
     }
-    let total = Series::of(spec, records, TunePhase::Total, &kept);
-    // Of one that is kept alone the confirmation is the total.
-    let is_measured = kept.is_empty() || helped.len() == 1 || total.decision().is_some() || elapsed >= spec.time();
-    if is_measured { TuneStep::End(kept) } else { pair(TunePhase::Total, kept, Vec::new()) }
+    // A confirmation beside nothing else is the total.
+    let phase = if helped.len() == 1 { TunePhase::Confirmation } else { TunePhase::Total };
+    let total = Series::of(spec, records, phase, &kept);
+    match total.decision() {
+        _ if kept.is_empty() => Outcome { next: None, kept, phase },
+        Some(Decision::Helps) => Outcome { next: None, kept, phase },
+        None if has_time(1.0) => pair(phase, kept, Vec::new()),
+        _ => Outcome { next: None, kept: Vec::new(), phase },
+    }
 }
 
 /// Whether a candidate could not be set.

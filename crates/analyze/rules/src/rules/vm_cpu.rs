@@ -129,11 +129,20 @@ pub(super) fn run_queue_wait(ready: f64, throttled: Option<f64>, least: f64) -> 
 
 /// No CPU quota in any of the VM's groups, which `vmtax tune` can try.
 fn without_quota(vm: &VmRates) -> Option<LiveChange> {
-    let unlimited = vm.settings.quotas.iter().map(|quota| SettingValue {
+    let quotas = &vm.settings.quotas;
+    let unlimited = quotas.iter().map(|quota| SettingValue {
         setting: LiveSetting::HostFile { path: quota.file.clone() },
         value: quota.unlimited.clone(),
     });
-    live("Remove the CPU quota of the VM's control group", unlimited.collect())
+    let change = live("Remove the CPU quota of the VM's control group", unlimited.collect())?;
+    Some(match quotas.iter().find(|quota| quota.is_shared) {
+        Some(shared) => LiveChange {
+            action: format!("Remove the CPU quota of {}, a group of other processes, too", shared.file.display()),
+            cost: ChangeCost::HostSetting,
+            ..change
+        },
+        None => change,
+    })
 }
 
 /// All of the host's CPUs for threads that are pinned to fewer, which `vmtax tune` can try.

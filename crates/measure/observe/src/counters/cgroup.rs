@@ -50,19 +50,44 @@ pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
     }
 }
 
-/// The CPU quotas of these groups.
-pub fn cpu_quotas(groups: &Cgroups) -> Vec<CpuQuota> {
+/// The CPU quotas of these groups of a process.
+pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     let limited = |folder: &PathBuf| {
         let quota = |name: &str, unlimited: &str, is_limited: fn(&str) -> bool| {
             let file = folder.join(name);
-            fs::read_to_string(&file)
-                .is_ok_and(|text| is_limited(text.trim()))
-                .then(|| CpuQuota { file, unlimited: unlimited.to_owned() })
+            fs::read_to_string(&file).is_ok_and(|text| is_limited(text.trim())).then(|| CpuQuota {
+                file,
+                unlimited: unlimited.to_owned(),
+                is_shared: has_others(folder, pid, 0),
+            })
         };
         quota("cpu.max", "max 100000", |text| !text.starts_with("max"))
             .or_else(|| quota("cpu.cfs_quota_us", "-1", |text| text != "-1"))
     };
     groups.cpu.iter().filter_map(limited).collect()
+}
+
+/// Deeper groups are not looked into.
+const MAX_DEPTH: u32 = 8;
+
+/// Whether a group, or one below it, has a process other than this one. One that cannot be read may have.
+fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
+    let Ok(processes) = fs::read_to_string(folder.join("cgroup.procs")) else { return true };
+    let is_other = |line: &str| line.trim().parse() != Ok(pid);
+    let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    processes.lines().any(is_other)
+        || below.filter(|path| path.is_dir()).any(|path| depth >= MAX_DEPTH || has_others(&path, pid, depth + 1))
+}
+
+/// The CPUs on which a process may run by its control group, as a list; `None` where no group says.
+pub fn cpuset(pid: i32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let own = folder(&groups, "cpuset")?;
+    let read = |folder: &Path| {
+        let names = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+        names.iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())
+    };
+    own.ancestors().take_while(|folder| folder.starts_with(ROOTS[0])).find_map(read).map(|list| list.trim().to_owned())
 }
 
 /// The folder of a controller, by the text of `/proc/PID/cgroup`: version 1's where the host has it, else version 2's.
@@ -152,8 +177,10 @@ mod tests {
         assert_eq!(cpu, [root.path().join("a"), own.clone()].into());
         fs::write(own.join("cpu.max"), "20000 100000\n").unwrap();
         fs::write(root.path().join("a/cpu.cfs_quota_us"), "-1\n").unwrap();
-        let quotas = cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None });
-        assert_eq!(quotas, [CpuQuota { file: own.join("cpu.max"), unlimited: "max 100000".to_owned() }]);
+        fs::write(own.join("cgroup.procs"), "7\n").unwrap();
+        let quotas = |pid| cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None }, pid);
+        let quota = |is_shared| [CpuQuota { file: own.join("cpu.max"), unlimited: "max 100000".to_owned(), is_shared }];
+        assert_eq!((quotas(7), quotas(8)), (quota(false).to_vec(), quota(true).to_vec()));
         fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
         let counters = cgroup_counters(&Cgroups { cpu, memory: Some(own) });
         assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));

@@ -8,7 +8,7 @@ mod process;
 mod unix_socket;
 
 pub use block_device::block_device;
-pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas};
+pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset};
 pub use network::interfaces;
 pub use process::{ThreadTimes, is_stopped, memory, own_cpu, process_io, started, thread_times, transparent_huge};
 pub use unix_socket::socket_server;

@@ -14,7 +14,7 @@ use vmtax_vm::{ChangeError, Changes, Fleet, Level};
 /// Between a change and the measurement: requests under way end, caches begin to fill.
 const SETTLE: Duration = Duration::from_millis(250);
 /// What the user's command may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Measures what `next` asks for, from what was recorded so far, until it ends, the VM ends, somebody else changes a setting, or
 /// `stop` becomes true. What is not kept is restored. Where the plan changes nothing, the VM alone is recorded.
@@ -48,7 +48,7 @@ pub fn tune(
                 let done = bench.switch(&kept).and_then(|()| bench.keep());
                 match done {
                     Ok(()) => log.add(TuneRecord::Kept { candidates: kept })?,
-                    Err(why) => log.add(why.into_record())?,
+                    Err(why) => log.add(bench.end(why))?,
                 }
                 return Ok(());
             }
@@ -57,7 +57,7 @@ pub fn tune(
         match done {
             Ok(pair) => log.add(pair)?,
             Err(why @ Stopped::Refused(..)) => log.add(why.into_record())?,
-            Err(why) => return Ok(log.add(why.into_record())?),
+            Err(why) => return Ok(log.add(bench.end(why))?),
         }
     }
 }
@@ -86,6 +86,12 @@ enum Stopped {
 }
 
 impl Stopped {
+    fn text(&self) -> String {
+        match self {
+            Stopped::Refused(_, why) | Stopped::Ended(why) => why.clone(),
+        }
+    }
+
     fn into_record(self) -> TuneRecord {
         match self {
             Stopped::Refused(candidate, why) => TuneRecord::Refused { candidate, why },
@@ -159,7 +165,7 @@ impl Bench<'_> {
             }
         };
         if self.is_stopped() {
-            return Err(Stopped::Ended("it was interrupted: what was changed is restored".to_owned()));
+            return Err(Stopped::Ended("it was interrupted".to_owned()));
         }
         Ok(TuneBlock { before, after: self.sample()?, printed })
     }
@@ -180,13 +186,20 @@ impl Bench<'_> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(line);
         let answer = ask_command(command, COMMAND_TIMEOUT).map_err(|e| failed(format!("could not be run: {e}")))?;
-        let answer = answer.ok_or_else(|| failed("did not end within 10 minutes".to_owned()))?;
+        let answer = answer.ok_or_else(|| failed("did not end within 60 s".to_owned()))?;
         if !answer.success {
             return Err(failed(format!("failed: {}", answer.text.lines().next().unwrap_or_default())));
         }
         let mut numbers = answer.text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
         let last = numbers.rfind(|number| number.is_finite());
         last.ok_or_else(|| failed("printed no number".to_owned()))
+    }
+
+    /// Restores what is changed, and says what that failed of.
+    fn end(&mut self, why: Stopped) -> TuneRecord {
+        let failed = self.changes.restore_all();
+        let failed = failed.iter().map(|error| format!("; not restored: {error}; `vmtax undo` tries again"));
+        Stopped::Ended(why.text() + &failed.collect::<String>()).into_record()
     }
 
     fn keep(&mut self) -> Result<(), Stopped> {

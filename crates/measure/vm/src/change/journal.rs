@@ -1,6 +1,6 @@
 //! What was changed in a VM and its host, written down before, and restored: at the end, at the next start, by `vmtax undo`.
 
-use super::{ChangeError, is_same, read, write};
+use super::{ChangeError, exists, is_same, may_set, read, write};
 use crate::state_file;
 use crate::vm::Vm;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,7 @@ impl Changes {
             self.is_ours(setting, &expected)?;
             return Ok(());
         }
+        may_set(&self.vm, setting)?;
         let before = match (read(&self.vm, setting)?, setting) {
             (Some(now), _) => now,
             (None, LiveSetting::Qcow2Cache { started_with, .. }) => started_with.to_string(),
@@ -76,29 +77,55 @@ impl Changes {
         self.journal.entries.push(Entry { setting: setting.clone(), before, after, is_kept: false });
         self.write_down()?;
         write(&self.vm, &setting, value).inspect_err(|_| {
-            let _ = self.restore(&setting);
+            // What it reads now is no value of somebody else's: what was before is set whatever it is.
+            let entry = self.journal.entries.last().cloned();
+            let is_restored = entry.is_some_and(|entry| write(&self.vm, &entry.setting, &entry.before).is_ok());
+            if is_restored {
+                self.journal.entries.pop();
+                let _ = self.write_down();
+            }
         })
     }
 
-    /// Restores a setting; one that is not changed stays.
+    /// Restores a setting; one that is not changed stays. What cannot be restored stays written down, for `vmtax undo`.
     ///
     /// # Errors
     /// [`ChangeError`] where that fails, or somebody else set it meanwhile.
     pub fn restore(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
         let Some(at) = self.journal.entries.iter().position(|entry| entry.setting == *setting) else { return Ok(()) };
-        let done = undo_entry(&self.vm, &self.journal.entries[at]);
-        self.journal.entries.remove(at);
-        self.write_down()?;
+        let is_gone = started(self.journal.pid) != Some(self.journal.started);
+        let done = undo_entry(&self.vm, &self.journal.entries[at], is_gone);
+        if !matches!(done, Err(ChangeError::Refused { .. })) {
+            self.journal.entries.remove(at);
+            self.write_down()?;
+        }
         done
     }
 
-    /// Lets settings stay until `vmtax undo`.
+    /// Restores all that is not kept; what that failed of.
+    pub fn restore_all(&mut self) -> Vec<ChangeError> {
+        let left: Vec<LiveSetting> = self
+            .journal
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_kept)
+            .rev()
+            .map(|entry| entry.setting.clone())
+            .collect();
+        left.iter().filter_map(|setting| self.restore(setting).err()).collect()
+    }
+
+    /// Lets settings stay until `vmtax undo`, if they are still what they were set to.
     ///
     /// # Errors
-    /// [`ChangeError::Journal`] where that cannot be written down.
+    /// [`ChangeError`] where somebody else changed one, or that cannot be written down; none is kept then.
     pub fn keep(&mut self) -> Result<(), ChangeError> {
-        self.journal.entries.iter_mut().for_each(|entry| entry.is_kept = true);
-        self.write_down()
+        self.journal.entries.iter().try_for_each(|entry| self.is_ours(&entry.setting, &entry.after))?;
+        let mut kept = self.journal.clone();
+        kept.entries.iter_mut().for_each(|entry| entry.is_kept = true);
+        kept.write(&self.path)?;
+        self.journal = kept;
+        Ok(())
     }
 
     /// Fails where somebody else set it meanwhile.
@@ -130,17 +157,8 @@ impl Journal {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        let left: Vec<LiveSetting> = self
-            .journal
-            .entries
-            .iter()
-            .filter(|entry| !entry.is_kept)
-            .rev()
-            .map(|entry| entry.setting.clone())
-            .collect();
-        for setting in left {
-            let _ = self.restore(&setting);
-        }
+        // What fails stays written down.
+        self.restore_all();
     }
 }
 
@@ -169,7 +187,12 @@ pub fn undo_interrupted() -> Vec<Undone> {
 fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     let mut all = Vec::new();
     for path in state_file::stale(KIND) {
-        let Some(mut journal) = state_file::read::<Journal>(&path) else { continue };
+        let Some(mut journal) = state_file::read::<Journal>(&path) else {
+            let why = "it cannot be read: another version of vmtax wrote it, and can undo it";
+            let error = ChangeError::Refused { setting: path.display().to_string(), why: why.to_owned() };
+            all.push(Undone { setting: path.display().to_string(), value: String::new(), error: Some(error) });
+            continue;
+        };
         let vm = Vm::attach(journal.pid);
         let is_gone = started(journal.pid) != Some(journal.started);
         let mut left = Vec::new();
@@ -178,11 +201,7 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
                 left.push(entry);
                 continue;
             }
-            // What was the VM's went with it.
-            if is_gone && entry.setting.is_of_process() {
-                continue;
-            }
-            let done = undo_entry(&vm, &entry);
+            let done = undo_entry(&vm, &entry, is_gone);
             let (setting, value) = (entry.setting.label(), entry.before.clone());
             if matches!(done, Err(ChangeError::Refused { .. })) {
                 left.push(entry);
@@ -197,8 +216,11 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     all
 }
 
-/// Restores a setting, unless somebody else set it meanwhile.
-fn undo_entry(vm: &Vm, entry: &Entry) -> Result<(), ChangeError> {
+/// Restores a setting, unless somebody else set it meanwhile, or it ended with the VM or with a thread or control group of it.
+fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<(), ChangeError> {
+    if is_gone && entry.setting.is_of_process() || !exists(vm, &entry.setting) {
+        return Ok(());
+    }
     match read(vm, &entry.setting)? {
         Some(now) if is_same(&now, &entry.before) => Ok(()),
         Some(now) if !is_same(&now, &entry.after) => {

@@ -50,6 +50,25 @@ impl ChangeError {
     }
 }
 
+/// Whether vmtax sets it: a plan may come from anybody, and names no other files, objects and groups than a rule would.
+fn may_set(vm: &Vm, setting: &LiveSetting) -> Result<(), ChangeError> {
+    let allowed = match setting {
+        LiveSetting::HostFile { path } => host_file::may_set(vm, path),
+        LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
+        LiveSetting::Affinity { .. } | LiveSetting::DiskLimits { .. } | LiveSetting::Qcow2Cache { .. } => true,
+    };
+    if allowed { Ok(()) } else { Err(ChangeError::refused(setting, "vmtax does not set this")) }
+}
+
+/// Whether it still exists: a control group, a thread may have ended.
+fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
+    match setting {
+        LiveSetting::HostFile { path } => path.exists(),
+        LiveSetting::Affinity { tid } => thread::exists(vm, *tid),
+        LiveSetting::DiskLimits { .. } | LiveSetting::QomProperty { .. } | LiveSetting::Qcow2Cache { .. } => true,
+    }
+}
+
 /// What a setting holds; `None` for one that cannot be read.
 fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);

@@ -58,6 +58,11 @@ pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), Stri
     done.map(|_| ()).map_err(|e| e.to_string())
 }
 
+/// Limits of a throttle group that is an object of its own; other properties do other things.
+pub(super) fn may_set(path: &str, property: &str) -> bool {
+    path.strip_prefix("/objects/").is_some_and(|name| !name.is_empty() && !name.contains('/')) && property == "limits"
+}
+
 /// A property of an object, as JSON.
 pub(super) fn property(vm: &Vm, path: &str, property: &str) -> Result<String, String> {
     let arguments = json!({ "path": path, "property": property });

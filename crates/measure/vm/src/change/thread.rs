@@ -5,6 +5,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::path::Path;
 use vmtax_model::PinnedThread;
+use vmtax_observe::counters::cpuset;
 
 /// As a list: `0-3,8`.
 pub(super) fn affinity(vm: &Vm, tid: i32) -> Result<String, String> {
@@ -21,23 +22,34 @@ pub(super) fn set_affinity(vm: &Vm, tid: i32, cpus: &str) -> Result<(), String> 
     sched_setaffinity(Some(own(vm, tid)?), &set).map_err(|e| format!("CPUs {cpus}: {e}"))
 }
 
-/// The host's CPUs that are online, as a list, and those of these threads that may not run on all of them.
-pub(crate) fn pinned(threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default().trim().to_owned();
-    let all: BTreeSet<usize> = numbers(&online).unwrap_or_default().into_iter().collect();
+/// The host's CPUs on which a VM may run, as a list, and those of these threads that may not run on all of them: those that are online
+/// and in its cpuset, without those that are isolated (`isolcpus`).
+pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
+    let of = |file: &str| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default();
+        numbers(text.trim()).unwrap_or_default().into_iter().collect::<BTreeSet<usize>>()
+    };
+    let cpuset = cpuset(pid).and_then(|list| numbers(&list)).map(|cpus| cpus.into_iter().collect::<BTreeSet<usize>>());
+    let (online, isolated) = (of("online"), of("isolated"));
+    let is_usable = |cpu: &usize| !isolated.contains(cpu) && cpuset.as_ref().is_none_or(|set| set.contains(cpu));
+    let all: BTreeSet<usize> = online.into_iter().filter(is_usable).collect();
     let pinned = |tid: i32| {
         let set = sched_getaffinity(Some(Pid::from_raw(tid)?)).ok()?;
         let is_pinned = all.iter().any(|cpu| !set.is_set(*cpu));
         is_pinned.then(|| PinnedThread { tid, cpus: list((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu))) })
     };
     let pinned = threads.filter_map(pinned).collect();
-    (online, pinned)
+    (list(all.iter().copied()), pinned)
+}
+
+/// Whether the VM's process has the thread.
+pub(super) fn exists(vm: &Vm, tid: i32) -> bool {
+    Path::new(&format!("/proc/{}/task/{tid}", vm.pid())).exists()
 }
 
 /// A thread of the VM's process; of no other.
 fn own(vm: &Vm, tid: i32) -> Result<Pid, String> {
-    let is_own = Path::new(&format!("/proc/{}/task/{tid}", vm.pid())).exists();
-    Pid::from_raw(tid).filter(|_| is_own).ok_or_else(|| "the thread has ended".to_owned())
+    Pid::from_raw(tid).filter(|_| exists(vm, tid)).ok_or_else(|| "the thread has ended".to_owned())
 }
 
 /// The CPUs of a list.

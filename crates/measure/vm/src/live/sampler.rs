@@ -209,9 +209,9 @@ impl Sampler {
         self.settings = self.vm.settings(self.level >= Level::Histograms);
         // Threads of the pool come and go.
         let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
-        self.settings.quotas = cpu_quotas(&self.cgroups);
+        self.settings.quotas = cpu_quotas(&self.cgroups, pid);
         (self.settings.host_cpus, self.settings.pinned) =
-            pinned(self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
+            pinned(pid, self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();

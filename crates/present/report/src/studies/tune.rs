@@ -61,7 +61,7 @@ fn answer(found: &TuneFindings) -> String {
     }
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
         return format!(
-            "{name}: {}: every setting is as before.",
+            "{name}: {}; nothing is kept.",
             match found.candidates.len() {
                 1 => "the change that was tried did not measurably help".to_owned(),
                 n => format!("none of {n} changes measurably helped"),
@@ -69,7 +69,7 @@ fn answer(found: &TuneFindings) -> String {
         );
     };
     let actions: Vec<&str> = kept.iter().map(|row| &*row.candidate.change.action).collect();
-    let state = if found.is_on { "It is on now" } else { "It was restored" };
+    let state = if found.is_on { "It was left on" } else { "It is not kept" };
     let state = if kept.len() > 1 {
         state.replace("It is", "They are").replace("It was", "They were")
     } else {
@@ -214,8 +214,8 @@ fn method(found: &TuneFindings) -> Vec<String> {
     let how = "Each change is measured in pairs, with and without it, under the VM's own load; of two pairs in a row one is A B, \
                the other B A, the first drawn at random. A pair gives one ratio of costs (the cost of a rate is its inverse). After 8, 11 and 15 \
                pairs a sequential sign test decides; a change that costs 5 % more in each of its first three pairs is taken back. What helps is \
-               measured anew, with everything else that helped on; only these pairs give the gain that is stated, so that it is not \
-               overstated because the best was chosen. What is kept is faster in both.";
+               measured anew, with everything else that helped on, and what helped again all together against none: only these pairs give the \
+               gain that is stated, so that it is not overstated because the best was chosen. What is kept is faster in all of them.";
     let causes =
         found.candidates.iter().map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
     [how.to_owned()].into_iter().chain(causes).collect()
@@ -297,12 +297,12 @@ mod tests {
         assert_eq!(
             answer(&helped),
             "db is faster by 98 % (95 % CI 92 % to 99 %): latency of disk requests (QAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
-             It is on now."
+             It was left on."
         );
         let rejected = row("Unpin", TuneVerdict::Reject);
         assert_eq!(
             answer(&found(vec![rejected], true)),
-            "db: the change that was tried did not measurably help: every setting is as before."
+            "db: the change that was tried did not measurably help; nothing is kept."
         );
         assert_eq!(
             answer(&found(vec![kept.clone(), kept.clone()], false)),
