@@ -107,7 +107,12 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn watchdog(args: &SupervisedArgs) -> Result<ExitCode, Fault> {
-    Ok(exit_code(vmtax_vm::watchdog(&args.settings, &args.command)?))
+    let status = vmtax_vm::watchdog(&args.settings, &args.command)?;
+    if args.command.is_empty() {
+        // Of a program that still runs nothing is restored.
+        vmtax_vm::undo_interrupted();
+    }
+    Ok(exit_code(status))
 }
 
 pub fn jail(args: &SupervisedArgs) -> Result<ExitCode, Fault> {

@@ -11,7 +11,7 @@ const CONFIRMATION: f64 = 0.85;
 
 /// What the measurements so far lead to.
 pub(super) struct Outcome {
-    /// What to measure next; `None` where nothing is left, or the time is over.
+    /// What to measure next; `None` where nothing is left, or no time.
     pub next: Option<PairPlan>,
     /// The candidates that helped twice, and of which all together are shown to help.
     pub kept: Vec<usize>,

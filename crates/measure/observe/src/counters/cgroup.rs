@@ -67,7 +67,7 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     groups.cpu.iter().filter_map(limited).collect()
 }
 
-/// Deeper groups are not looked into.
+/// Groups below this depth are not read.
 const MAX_DEPTH: u32 = 8;
 
 /// Whether a group, or one below it, has a process other than this one. One that cannot be read may have.

@@ -84,7 +84,6 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
         if command.is_empty() {
             wait_for_the_end_of(controller);
             vmtax_observe::remove_stale_traces();
-            crate::change::undo_interrupted();
         }
     }
     for folder in &emptied {
