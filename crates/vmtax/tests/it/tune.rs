@@ -83,11 +83,12 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
     until("the watchdog restores it", || (limit(&vm) == 20).then_some(()));
     place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("Nothing to undo");
     // Ctrl-C while the VM is diagnosed does not begin to change it.
-    let mut running = start("early");
-    running.until("it diagnoses", |place| place.path("runs").exists().then_some(()));
+    let mut running = tune(&place, vm.pid(), "--apply --dir early").start(300);
+    running.until("it diagnoses", |place| fs::read_dir(place.path("early")).ok()?.next().map(|_| ()));
     running.signal(Signal::INT);
     running.outcome().exits(130);
-    assert!(!place.path("early").exists());
+    let recordings = fs::read_dir(place.path("early")).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(recordings.into_iter().all(|name| !name.to_string_lossy().contains("tune")), "nothing was tried");
     let mut running = start("theirs");
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
     let device = "/machine/peripheral/disk0/virtio-backend";
