@@ -40,8 +40,9 @@ impl Unit {
 }
 
 /// Which direction of a metric is the good one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Better {
     /// A rate: more is better; the overhead is native over guest.
     Higher,

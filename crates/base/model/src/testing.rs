@@ -3,11 +3,11 @@
 
 use crate::{
     CpuFacts, HostFacts, HostIdentity, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome, Probes, SCHEMA, Timer,
-    TimerSource, TrialRecord, TrialResult, WorkloadSpec,
+    TimerSource, TrialRecord, TrialResult, VmFacts, VmTrace, WorkloadSpec,
 };
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// A host with KVM of this class, on which nothing else was found.
 pub fn host(class: KvmClass) -> HostFacts {
@@ -131,4 +131,33 @@ pub fn python_with(modules: &str) -> Option<PathBuf> {
         ));
     }
     python
+}
+
+/// A process that is killed with the value.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The trace of a VM without any event, from tick 0 to this one.
+pub fn vm_trace(vm: VmFacts, end: u64) -> VmTrace {
+    VmTrace {
+        schema: SCHEMA,
+        tsc_mhz: 1000.0,
+        begin: 0,
+        end,
+        vm,
+        threads: Vec::new(),
+        disks: Vec::new(),
+        ended: false,
+        full: false,
+        missing: Vec::new(),
+        imported: false,
+        guest: None,
+        kvm_offset: None,
+    }
 }

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
-use vmtax_model::testing::host;
+use vmtax_model::testing::{host, vm_trace};
 use vmtax_model::{
-    GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan, SCHEMA, Study, VmFacts, VmTrace, files,
+    GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan, SCHEMA, Study, VmFacts, files,
 };
 use vmtax_recording::{Recording, Writer};
 use vmtax_wire::{encode, piece};
@@ -52,21 +52,7 @@ impl Run {
         let folder = tempfile::tempdir().unwrap();
         let plan = Plan { study, ..Plan::new("vm-layers-1", 1, Vec::new(), Vec::new()) };
         let writer = Writer::create_at(&folder.path().join("run"), &plan, &host(KvmClass::Absent), &[], "1").unwrap();
-        let trace = VmTrace {
-            schema: SCHEMA,
-            tsc_mhz: 1000.0,
-            begin: 0,
-            end: 9,
-            vm: VmFacts::unknown(1),
-            threads: Vec::new(),
-            disks: Vec::new(),
-            ended: false,
-            full: false,
-            missing: Vec::new(),
-            imported: false,
-            guest: None,
-            kvm_offset: None,
-        };
+        let trace = vm_trace(VmFacts::unknown(1), 9);
         let mut trial = writer.trial_files(0).unwrap();
         trial.append(files::VM_TRACE, &serde_json::to_vec(&trace).unwrap()).unwrap();
         writer.finish().unwrap();

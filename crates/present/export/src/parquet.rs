@@ -1,7 +1,7 @@
 //! Joined requests as Parquet: a row for each request, and a row for each segment of one. docs/export.md is the schema.
 
 use crate::record::Sheet;
-use crate::table::{Cell, Column, Table};
+use crate::table::{Cell, Column, Table, text};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;
 use std::io::Write;
@@ -35,9 +35,9 @@ fn state(state: State) -> &'static str {
 /// What both tables begin with: which trial, which request.
 fn identity<'n>() -> Vec<(&'n str, Column)> {
     vec![
-        ("run", Column::Text(vec![])),
-        ("machine", Column::Text(vec![])),
-        ("variant", Column::Text(vec![])),
+        text("run"),
+        text("machine"),
+        text("variant"),
         ("round", Column::Int(vec![])),
         ("trial", Column::Int(vec![])),
         ("request", Column::Int(vec![])),
@@ -115,8 +115,7 @@ impl<W: Write + Send> Segments<W> {
     /// [`ExportError`] when it cannot be written.
     pub fn new(out: W) -> Result<Self, ExportError> {
         let mut columns = identity();
-        columns
-            .extend(["from_checkpoint", "to_checkpoint", "state", "thread"].map(|name| (name, Column::Text(vec![]))));
+        columns.extend(["from_checkpoint", "to_checkpoint", "state", "thread"].map(text));
         columns.extend(["begin_ns", "end_ns"].map(|name| (name, Column::Long(vec![]))));
         Table::new("table of segments", out, columns).map(Segments)
     }

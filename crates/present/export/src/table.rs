@@ -124,6 +124,11 @@ fn write_optional<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: Vec
     writer.typed::<T>().write_batch(&values, Some(&levels), None)
 }
 
+/// A column of text.
+pub fn text(name: &str) -> (&str, Column) {
+    (name, Column::Text(vec![]))
+}
+
 /// A table being written.
 pub struct Table<W: Write + Send> {
     what: &'static str,

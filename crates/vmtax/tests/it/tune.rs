@@ -14,6 +14,14 @@ fn limit(vm: &BootGuest) -> Value {
     vm.ask("query-block")[0]["inserted"]["iops"].clone()
 }
 
+/// Somebody else sets the limit.
+fn set_limit(vm: &BootGuest, limit: u32) {
+    let device = "/machine/peripheral/disk0/virtio-backend";
+    let arguments =
+        value!({ "id": device, "iops": limit, "iops_rd": 0, "iops_wr": 0, "bps": 0, "bps_rd": 0, "bps_wr": 0 });
+    vm.command(&value!({ "execute": "block_set_io_throttle", "arguments": arguments }));
+}
+
 /// A VM that reads at its limit.
 fn limited(place: &Place, name: &str) -> BootGuest {
     let sector = random_requests(false, &[0x80], 8, 14);
@@ -91,15 +99,11 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
     assert!(recordings.into_iter().all(|name| !name.to_string_lossy().contains("tune")), "nothing was tried");
     let mut running = start("theirs");
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
-    let device = "/machine/peripheral/disk0/virtio-backend";
-    let none = value!({ "id": device, "iops": 0, "iops_rd": 0, "iops_wr": 0, "bps": 0, "bps_rd": 0, "bps_wr": 0 });
-    let mut theirs = none.clone();
-    theirs["iops"] = 77.into();
-    vm.command(&value!({ "execute": "block_set_io_throttle", "arguments": theirs }));
+    set_limit(&vm, 77);
     running.outcome().exits(0).shows("somebody else changed it");
     assert_eq!(limit(&vm), 77);
     let mut running = start("interrupted");
-    vm.command(&value!({ "execute": "block_set_io_throttle", "arguments": { "id": device, "iops": 20, "iops_rd": 0, "iops_wr": 0, "bps": 0, "bps_rd": 0, "bps_wr": 0 } }));
+    set_limit(&vm, 20);
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
     running.signal(Signal::INT);
     running.outcome();

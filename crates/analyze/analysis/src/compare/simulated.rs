@@ -4,6 +4,7 @@
 use super::interim::InterimAnalyses;
 use super::needed::rounds_needed;
 use super::verdict::{decide, holm};
+use crate::coverage::normal;
 use crate::overhead::estimate;
 use fastrand::Rng;
 use vmtax_model::{Estimate, Verdict};
@@ -31,11 +32,6 @@ enum Noise {
 
 const ALL: [Noise; 6] =
     [Noise::Quiet, Noise::HeavyTailed, Noise::Disturbed, Noise::Bimodal, Noise::Drift, Noise::Autocorrelated];
-
-fn normal(random: &mut Rng) -> f64 {
-    let (u, v) = (1.0 - random.f64(), random.f64());
-    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-}
 
 /// A host on which turns are taken one after the other.
 struct Host<'r> {

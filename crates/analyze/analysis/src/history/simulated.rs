@@ -2,6 +2,7 @@
 //! docs/history.md.
 
 use super::divisive::breaks;
+use crate::coverage::normal;
 use fastrand::Rng;
 
 /// Of each kind of step.
@@ -22,12 +23,6 @@ enum Noise {
 }
 
 const ALL: [Noise; 5] = [Noise::Quiet, Noise::HeavyTailed, Noise::Disturbed, Noise::Bimodal, Noise::Coarse];
-
-/// A standard normal deviate (Box and Muller).
-fn normal(random: &mut Rng) -> f64 {
-    let (u, v) = (1.0 - random.f64(), random.f64());
-    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-}
 
 impl Noise {
     fn draw(self, random: &mut Rng) -> f64 {

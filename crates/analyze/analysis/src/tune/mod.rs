@@ -9,7 +9,7 @@ mod steps;
 pub use steps::next_step;
 
 use series::{Decision, Series, facts};
-use steps::{Outcome, elapsed, is_refused, outcome};
+use steps::{Outcome, elapsed, outcome};
 use vmtax_model::{TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict};
 
 /// What was found; `None` where not even the VM is recorded.
@@ -22,7 +22,8 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
         records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
     let ended =
         records.iter().find_map(|record| if let TuneRecord::Ended { why } = record { Some(why.clone()) } else { None });
-    let is_undecided = |number| is_undecided(spec, records, number);
+    // With more time something would be left to measure.
+    let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
     let over = || "the time was over before all was decided: give --duration more".to_owned();
     Some(TuneFindings {
         metric: metric(spec, &kept),
@@ -33,7 +34,7 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
         candidates: rows,
         is_on,
         not_tried: spec.not_tried.clone(),
-        ended: ended.or_else(|| (spec.apply && (0..spec.candidates.len()).any(is_undecided)).then(over)),
+        ended: ended.or_else(|| (spec.apply && is_undecided()).then(over)),
         seconds: elapsed(records).as_secs_f64(),
     })
 }
@@ -50,17 +51,6 @@ fn metric(spec: &TuneSpec, kept: &[usize]) -> String {
     }
 }
 
-/// Whether more pairs would have decided about a candidate.
-fn is_undecided(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> bool {
-    let decision = |phase| Series::of(spec, records, phase, &[number]).decision();
-    match decision(TunePhase::Screening) {
-        _ if is_refused(records, number) => false,
-        None => true,
-        Some(Decision::Helps) => decision(TunePhase::Confirmation).is_none(),
-        Some(_) => false,
-    }
-}
-
 fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -> TuneRow {
     let of = |phase| Series::of(spec, records, phase, &[number]);
     let (screening, confirmation) = (of(TunePhase::Screening), of(TunePhase::Confirmation));
@@ -69,7 +59,7 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -
         _ => None,
     });
     let verdict = match (screening.decision(), confirmation.decision()) {
-        _ if is_refused(records, number) => TuneVerdict::Refused,
+        _ if refused.is_some() => TuneVerdict::Refused,
         _ if screening.pairs() == 0 => TuneVerdict::NotMeasured,
         _ if kept.contains(&number) => TuneVerdict::Keep,
         (Some(Decision::Fails), _) | (_, Some(Decision::Fails)) => TuneVerdict::Reject,

@@ -2,6 +2,7 @@
 
 use crate::compare::{InterimAnalyses, decide};
 use crate::rates;
+use std::sync::LazyLock;
 use vmtax_model::{
     Candidate, Comparison, Estimate, Interval, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec,
     Verdict, VmFacts,
@@ -15,6 +16,9 @@ pub(super) const MIN_EFFECT: f64 = 0.02;
 const HARM: f64 = 1.05;
 /// So many pairs that all harm are enough.
 const HARMED_PAIRS: usize = 3;
+
+/// When a question is analysed: computed once, as it is asked of every candidate after each pair.
+static ANALYSES: LazyLock<InterimAnalyses> = LazyLock::new(|| InterimAnalyses::new(MAX_PAIRS, 0));
 
 /// What is known after some pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +80,10 @@ impl Series {
         if n >= HARMED_PAIRS && self.logs.iter().all(|log| *log > HARM.ln()) {
             return Some(Decision::Harms);
         }
-        let analyses = InterimAnalyses::new(MAX_PAIRS, 0);
-        if !analyses.at(n as u32) {
+        if !ANALYSES.at(n as u32) {
             return (self.pairs() as u32 > 2 * MAX_PAIRS).then_some(Decision::Unmeasurable);
         }
-        let interval = analyses.interval(&self.logs)?;
+        let interval = ANALYSES.interval(&self.logs)?;
         let least = (1.0 + MIN_EFFECT).ln();
         let is_done = n as u32 >= MAX_PAIRS;
         match interval {

@@ -1,31 +1,17 @@
 //! How often a tuning keeps what has no effect, and what its intervals promise: replayed on noise of known kinds.
 
 use super::{next_step, tune};
+use crate::coverage::normal;
+use fastrand::Rng;
 use vmtax_model::{
     Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneFindings, TuneMetric, TuneRecord, TuneSpec,
     TuneStep, TuneVerdict, VmCounters,
 };
 
-/// A generator of its own for each tuning (xorshift64*).
-struct Noise(u64);
-
-impl Noise {
-    fn uniform(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * self.uniform().max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.
-    fn log(&mut self, minutes: f64) -> f64 {
-        let tail = if self.uniform() < 0.1 { self.uniform() * 0.5 } else { 0.0 };
-        0.05 * self.normal() + tail + 0.03 * minutes
-    }
+/// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.
+fn noise(random: &mut Rng, minutes: f64) -> f64 {
+    let tail = if random.f64() < 0.1 { random.f64() * 0.5 } else { 0.0 };
+    0.05 * normal(random) + tail + 0.03 * minutes
 }
 
 fn candidate(number: usize) -> Candidate {
@@ -53,7 +39,7 @@ pub(super) fn spec(candidates: usize) -> TuneSpec {
 /// Where each of the candidates multiplies the cost by a factor.
 fn tuned(factors: &[f64], seed: u64) -> (TuneFindings, usize) {
     let spec = spec(factors.len());
-    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Rng::with_seed(seed);
     let mut records = vec![TuneRecord::Vm(Box::new(crate::rates::tests::facts(1)))];
     let mut at_ns = 1;
     loop {
@@ -67,7 +53,7 @@ fn tuned(factors: &[f64], seed: u64) -> (TuneFindings, usize) {
         let mut block = |changed: bool, plan: &PairPlan| {
             let on = plan.base.iter().chain(plan.changed.iter().filter(|_| changed));
             let factor: f64 = on.map(|number| factors[*number]).product();
-            let printed = Some(100.0 * factor * noise.log(at_ns as f64 / 6e10).exp());
+            let printed = Some(100.0 * factor * noise(&mut random, at_ns as f64 / 6e10).exp());
             let at = |at_ns| VmCounters { at_ns, ..VmCounters::default() };
             let block = TuneBlock { before: at(at_ns), after: at(at_ns + 1_500_000_000), printed };
             at_ns += 1_700_000_000;

@@ -68,7 +68,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
 }
 
 /// Whether a candidate could not be set.
-pub(super) fn is_refused(records: &[TuneRecord], candidate: usize) -> bool {
+fn is_refused(records: &[TuneRecord], candidate: usize) -> bool {
     records
         .iter()
         .any(|record| matches!(record, TuneRecord::Refused { candidate: refused, .. } if *refused == candidate))
@@ -85,13 +85,8 @@ pub(super) fn elapsed(records: &[TuneRecord]) -> Duration {
     whole.map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last.saturating_sub(first)))
 }
 
-/// A coin for each two pairs (splitmix64: G. L. Steele, D. Lea, C. H. Flood, *Fast splittable pseudorandom number
-/// generators*, OOPSLA 2014).
+/// A coin for each two pairs.
 fn is_drawn(seed: u64, phase: TunePhase, changed: &[usize], number: u64) -> bool {
     let first = changed.first().copied().unwrap_or(0) as u64;
-    let key = seed ^ ((phase as u64) << 56) ^ (first << 40) ^ number;
-    let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) & 1 == 1
+    fastrand::Rng::with_seed(seed ^ ((phase as u64) << 56) ^ (first << 40) ^ number).bool()
 }

@@ -265,7 +265,7 @@ fn no_room(trace: &VmTrace) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Managed, Manager, VmDisk, VmFacts};
+    use vmtax_model::{Managed, Manager, VmDisk, VmFacts, testing};
 
     fn trace(manager: Option<Manager>) -> VmTrace {
         let vm = VmFacts {
@@ -274,21 +274,7 @@ mod tests {
             vcpus: 1,
             ..VmFacts::unknown(1)
         };
-        VmTrace {
-            schema: 1,
-            tsc_mhz: 1000.0,
-            begin: 0,
-            end: 2_000_000_000,
-            vm,
-            threads: Vec::new(),
-            disks: Vec::new(),
-            ended: false,
-            full: false,
-            missing: Vec::new(),
-            imported: false,
-            guest: None,
-            kvm_offset: None,
-        }
+        testing::vm_trace(vm, 2_000_000_000)
     }
 
     fn disk(id: &str, file: &str, format: Option<&str>) -> TracedDisk {

@@ -4,8 +4,9 @@ use crate::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// What may be said of a figure beside its baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// It costs more.
     #[serde(alias = "costs")]

@@ -43,16 +43,8 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::os::unix::process::CommandExt;
-    use std::process::{Child, Command};
-
-    struct Ends(Child);
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
+    use std::process::Command;
+    use vmtax_model::testing::Ends;
 
     #[test]
     fn the_server_is_who_accepted_the_connection() {

@@ -261,18 +261,6 @@ fn raise_limit(threads: usize) {
 
 /// The CPUs that are in use.
 pub(crate) fn online() -> Vec<i32> {
-    let all = list(&fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default());
-    if all.is_empty() { vec![0] } else { all }
-}
-
-/// The numbers in a list of the kernel's, as in "0-3,7".
-pub(crate) fn list(text: &str) -> Vec<i32> {
-    let mut all = Vec::new();
-    for part in text.trim().split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(from), Ok(to)) = (from.parse::<i32>(), to.parse::<i32>()) {
-            all.extend(from..=to);
-        }
-    }
-    all
+    let all = fs::read_to_string("/sys/devices/system/cpu/online").ok().and_then(|list| crate::cpu_list::parse(&list));
+    all.map_or_else(|| vec![0], |all| all.into_iter().map(|cpu| cpu as i32).collect())
 }

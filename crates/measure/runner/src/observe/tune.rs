@@ -56,7 +56,7 @@ pub fn tune(
         };
         match done {
             Ok(pair) => log.add(pair)?,
-            Err(why @ Stopped::Refused(..)) => log.add(why.into_record())?,
+            Err(Stopped::Refused(candidate, why)) => log.add(TuneRecord::Refused { candidate, why })?,
             Err(why) => return Ok(log.add(bench.end(why))?),
         }
     }
@@ -86,16 +86,9 @@ enum Stopped {
 }
 
 impl Stopped {
-    fn text(&self) -> String {
+    fn why(self) -> String {
         match self {
-            Stopped::Refused(_, why) | Stopped::Ended(why) => why.clone(),
-        }
-    }
-
-    fn into_record(self) -> TuneRecord {
-        match self {
-            Stopped::Refused(candidate, why) => TuneRecord::Refused { candidate, why },
-            Stopped::Ended(why) => TuneRecord::Ended { why },
+            Stopped::Refused(_, why) | Stopped::Ended(why) => why,
         }
     }
 }
@@ -199,7 +192,7 @@ impl Bench<'_> {
     fn end(&mut self, why: Stopped) -> TuneRecord {
         let failed = self.changes.restore_all();
         let failed = failed.iter().map(|error| format!("; not restored: {error}; `vmtax undo` tries again"));
-        Stopped::Ended(why.text() + &failed.collect::<String>()).into_record()
+        TuneRecord::Ended { why: why.why() + &failed.collect::<String>() }
     }
 
     fn keep(&mut self) -> Result<(), Stopped> {

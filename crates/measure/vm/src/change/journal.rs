@@ -51,7 +51,7 @@ impl Changes {
     pub fn new(vm: Vm, recording: &Path) -> Result<Changes, ChangeError> {
         let path = state_file::own(KIND);
         let path = path.map_err(|source| ChangeError::Journal { path: PathBuf::from("/run/vmtax"), source })?;
-        let recording = recording.canonicalize().unwrap_or_else(|_| recording.to_path_buf());
+        let recording = absolute(recording);
         let journal =
             Journal { recording, pid: vm.pid(), started: started(vm.pid()).unwrap_or(0), entries: Vec::new() };
         Ok(Changes { vm, path, journal })
@@ -162,6 +162,11 @@ impl Drop for Changes {
     }
 }
 
+/// A recording, however it was named.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
 /// A setting that was restored, or not.
 #[derive(Debug)]
 pub struct Undone {
@@ -175,7 +180,7 @@ pub struct Undone {
 
 /// Restores what ended processes changed, also what is kept: of one recording, else of all. What failed stays written down.
 pub fn undo(recording: Option<&Path>) -> Vec<Undone> {
-    let recording = recording.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf()));
+    let recording = recording.map(absolute);
     undo_where(|journal, _| recording.as_ref().is_none_or(|recording| journal.recording == *recording))
 }
 

@@ -175,16 +175,8 @@ impl Drop for Fleet {
 mod tests {
     use super::*;
     use std::path::Path;
-    use std::process::{Child, Command};
-
-    struct Ends(Child);
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
+    use std::process::Command;
+    use vmtax_model::testing::Ends;
 
     /// A VM without a monitor whose guest agent never answers.
     fn with_hanging_agent(folder: &Path, number: u32) -> Ends {

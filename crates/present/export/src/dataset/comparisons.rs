@@ -1,10 +1,10 @@
 //! The table `comparisons`: what runs of `run`, `exec` and `compare` found, each figure beside its baseline.
 
-use super::figures::{better, printed_name};
-use super::rows::{Rows, maybe, text, words};
+use super::figures::printed_name;
+use super::rows::{Rows, maybe, words};
 use crate::run::Run;
-use crate::table::{Cell, Column};
-use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit, Verdict};
+use crate::table::{Cell, Column, text};
+use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit};
 use vmtax_recording::Recording;
 
 /// What is compared.
@@ -49,7 +49,7 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
             words(study),
             words(&of.metric),
             words(of.unit.symbol()),
-            maybe(of.better.map(better)),
+            maybe(of.better.map(Into::into)),
             words(of.machine.as_str()),
             words(of.variant),
             words(of.baseline),
@@ -61,7 +61,7 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
             Cell::MaybeFloat(interval.map(|i| i.high)),
             Cell::MaybeFloat(interval.map(|i| i.coverage)),
             Cell::MaybeFloat(comparison.p),
-            words(verdict(comparison.verdict)),
+            words(comparison.verdict.into()),
         ]);
     };
     match &recording.plan.study {
@@ -140,17 +140,5 @@ fn variants(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparis
             };
             push(of, &row.comparison);
         }
-    }
-}
-
-/// As in JSON.
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Slower => "slower",
-        Verdict::Faster => "faster",
-        Verdict::Differs => "differs",
-        Verdict::Equivalent => "equivalent",
-        Verdict::Inconclusive => "inconclusive",
-        Verdict::TooFewRounds => "too-few-rounds",
     }
 }

@@ -1,7 +1,8 @@
 //! The table `facts`: what is known of the host of a run, and of its guests.
 
-use super::rows::{Rows, text, words};
+use super::rows::{Rows, words};
 use crate::run::Run;
+use crate::table::text;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{KvmClass, Variant};

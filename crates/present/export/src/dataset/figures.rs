@@ -1,19 +1,11 @@
 //! The table `figures`: every measure of every trial that was not observed.
 
-use super::rows::{Rows, maybe, text, words};
+use super::rows::{Rows, maybe, words};
 use crate::run::Run;
-use crate::table::{Cell, Column};
+use crate::table::{Cell, Column, text};
 use jiff::Timestamp;
 use vmtax_model::{Better, Probes, Unit};
 use vmtax_recording::Recording;
-
-/// Which direction is good, as in files.
-pub fn better(better: Better) -> &'static str {
-    match better {
-        Better::Higher => "higher",
-        Better::Lower => "lower",
-    }
-}
 
 /// Name, unit, direction and value of a measure.
 type Measured = (String, Unit, Option<Better>, f64);
@@ -57,7 +49,7 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
                 words(&settings),
                 words(&metric),
                 words(unit.symbol()),
-                maybe(direction.map(better)),
+                maybe(direction.map(Into::into)),
                 words(trial.machine.as_str()),
                 words(&trial.variant),
                 Cell::Maybe(trial.step),

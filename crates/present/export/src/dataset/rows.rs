@@ -32,11 +32,6 @@ impl Rows {
     }
 }
 
-/// A column of text.
-pub fn text(name: &'static str) -> (&'static str, Column) {
-    (name, Column::Text(vec![]))
-}
-
 /// A cell of text.
 pub fn words(text: &str) -> Cell {
     Cell::Text(ByteArray::from(text))

@@ -163,15 +163,10 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
-        .column(Column::figures("adjusted p").spare(2), |row| p_value(row.p_adjusted))
+        .column(Column::figures("adjusted p").spare(2), |row| verdict::p_value(row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
         .notes(notes(against, findings))
-}
-
-/// A probability to three digits: none is 0.
-fn p_value(p: f64) -> String {
-    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
 }
 
 /// The interval, marked where only the correction contradicts it.

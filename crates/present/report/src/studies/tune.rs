@@ -1,7 +1,7 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{NONE, nanoseconds, percent, significant};
+use crate::number::{self, NONE, nanoseconds, percent, significant};
 use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
@@ -176,8 +176,8 @@ fn ratio(comparison: Option<&Comparison>) -> String {
     comparison.map_or_else(
         || NONE.to_owned(),
         |found| match found.ratio.interval {
-            Some(_) => format!("×{} ({})", significant(found.ratio.median), interval(&found.ratio)),
-            None => format!("×{} ({} pairs)", significant(found.ratio.median), found.rounds),
+            Some(_) => format!("{} ({})", number::ratio(found.ratio.median), interval(&found.ratio)),
+            None => format!("{} ({} pairs)", number::ratio(found.ratio.median), found.rounds),
         },
     )
 }
@@ -197,12 +197,10 @@ fn moved(found: &TuneFindings) -> Table {
         .column(Column::figures("without"), |row| value(row, row.before))
         .column(Column::figures("with"), |row| value(row, row.after))
         .column(Column::figures("ratio"), |row| {
-            row.comparison.map_or_else(|| NONE.to_owned(), |found| format!("×{}", significant(found.ratio.median)))
+            row.comparison.map_or_else(|| NONE.to_owned(), |found| number::ratio(found.ratio.median))
         })
         .column(Column::figures("95 % CI").spare(2), |row| {
-            row.comparison
-                .filter(|found| found.ratio.interval.is_some())
-                .map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
+            row.comparison.map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
         })
         .done()
         .notes(vec![

@@ -74,6 +74,11 @@ pub fn interval(ratio: &Estimate) -> String {
     ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
 }
 
+/// A probability to three digits: none is 0.
+pub fn p_value(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
