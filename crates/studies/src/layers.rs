@@ -32,7 +32,7 @@ const REQUESTS: u64 = 1000;
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). `vmtax agent observe` traces \
-the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax runs it by QEMU's guest agent and adds its layers.
+the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax starts `vmtax agent observe` through QEMU's guest agent and adds the same layers.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
@@ -60,7 +60,7 @@ pub struct LayersOptions {
     common: CommonOptions,
     #[command(flatten)]
     running: RunningVmOptions,
-    /// Trace inside the guest, too: the path of vmtax in it, started by QEMU's guest agent
+    /// Trace inside the guest, too: the path of vmtax in it, started through QEMU's guest agent
     #[arg(long, value_name = "PATH", requires = "vm", help_heading = "Running VM")]
     guest_vmtax: Option<String>,
 }

@@ -36,6 +36,7 @@ const OLD_SPELLINGS: &[OldSpelling] = &[
     option("--ladder", "--range"),
     option("--rungs", "--steps"),
     option("--pieces", "--segments"),
+    word("profile", "--events", "--trace-duration"),
     word("case", "case", "reproduce"),
     word("compare", "usual", "default"),
 ];

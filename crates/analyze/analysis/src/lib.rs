@@ -92,7 +92,7 @@ fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
     let how =
-        "Each overhead is the median of the rounds' ratios of costs, machine ÷ native (of rates: native ÷ machine)";
+        "Each overhead is the median of the rounds' ratios of costs, guest ÷ native (for rates: native ÷ guest)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
@@ -100,14 +100,13 @@ fn method(rows: &[OverheadRow]) -> String {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
     let expected = match ((1.0 - coverage) * intervals.len() as f64).round() as u64 {
-        0 => "On average fewer than 1".to_owned(),
-        n => format!("About {n}"),
+        0 => "fewer than 1".to_owned(),
+        n => format!("about {n}"),
     };
     format!(
-        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes nothing about the noise: {:.1} % coverage \
-         at {rounds} rounds. {} of these {} intervals miss the true median.",
+        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes independent rounds and no distribution of the noise: {:.1} % coverage \
+         at {rounds} rounds. Of these {} intervals, {expected} can be expected to miss the true median.",
         coverage * 100.0,
-        expected,
-        intervals.len()
+        intervals.len(),
     )
 }

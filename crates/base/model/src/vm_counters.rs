@@ -72,7 +72,7 @@ pub struct NotObserved {
 pub struct GuestCounters {
     /// Time of all its CPUs, idle or not, ms.
     pub cpu_ms: u64,
-    /// Of it, stolen: runnable without a host CPU.
+    /// Of it, stolen: waiting for a host CPU.
     pub steal_ms: u64,
     /// Its disks.
     pub disks: Vec<GuestDiskCounters>,

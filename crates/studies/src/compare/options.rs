@@ -79,7 +79,7 @@ pub struct CompareOptions {
     /// Time limit of all rounds: 90s, 10m, 2h; a started round runs to its end [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
-    /// Runs of each workload per boot of a guest [default: 3; of exec: 1]
+    /// Runs of each workload per boot of a guest [default: 3; for exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
@@ -88,7 +88,7 @@ pub struct CompareOptions {
     /// Trace seqread's requests too, to tell which layers differ
     #[arg(long)]
     layers: bool,
-    /// Profile the QEMU of each variant in one more run, with a differential flame graph; for one workload
+    /// Profile the QEMU of each variant in one more run, with a differential flame graph; takes exactly one workload
     #[arg(long)]
     profile: bool,
     /// Regression check against this recording: its plan is measured again, unless a RECORDING to check is given; exit

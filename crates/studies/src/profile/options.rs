@@ -87,7 +87,7 @@ pub struct ProfileOptions {
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_zero)]
-    events: f64,
+    trace_duration: f64,
     /// Bytes of stack copied with each sample
     #[arg(long, value_name = "BYTES", default_value_t = ProfileSettings::STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     stack: u32,
@@ -203,7 +203,7 @@ impl ProfileOptions {
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
     /// thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
-        let (events_ms, time_ms) = (milliseconds(self.events), seconds.map(|seconds| milliseconds(seconds).max(1)));
+        let (events_ms, time_ms) = (milliseconds(self.trace_duration), seconds.map(|seconds| milliseconds(seconds).max(1)));
         ProfileSettings {
             pid: None,
             file: None,

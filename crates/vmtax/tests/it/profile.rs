@@ -242,7 +242,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     place.vmtax(&words).succeeds().shows("a timer").shows("clock_nanosleep");
     // Ctrl-C ends the looking, not what it is for, as the help says.
     place.vmtax("profile --help").succeeds().shows("Ctrl-C stops sampling").shows("with status 130");
-    let words = format!("profile --duration 50 --events 0 --output until --pid {}", sleeper.pid());
+    let words = format!("profile --duration 50 --trace-duration 0 --output until --pid {}", sleeper.pid());
     let mut looking = place.vmtax(&words).start(60);
     let status = format!("/proc/{}/status", looking.pid());
     looking.until("it catches SIGINT", |_| {
@@ -408,7 +408,7 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     let mut last = Value::Null;
     let found = (0..4).any(|round| {
         let out =
-            format!("--events 2 --wall-hz 50 --duration 4 --json --output traced-{round} --pid {}", running.pid());
+            format!("--trace-duration 2 --wall-hz 50 --duration 4 --json --output traced-{round} --pid {}", running.pid());
         last = json(&place.vmtax(&format!("profile {out}")).succeeds().stdout);
         is_as_planted(&last["schedule"])
     });
@@ -419,8 +419,8 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     assert!(kept["holder"]["name"] == "burner" && kept["wakers"].as_array().unwrap().is_empty(), "{kept:#}");
     let page = fs::read_to_string(place.path("traced-0/report.html")).unwrap();
     assert!(page.contains("Threads by scheduler events") && page.contains("held by burner"));
-    place.vmtax(&format!("profile --events x --pid {}", running.pid())).fails(&["--events"]);
-    let without = format!("profile --events 0 --duration 0.5 --json --output none --pid {}", running.pid());
+    place.vmtax(&format!("profile --trace-duration x --pid {}", running.pid())).fails(&["--trace-duration"]);
+    let without = format!("profile --trace-duration 0 --duration 0.5 --json --output none --pid {}", running.pid());
     assert!(json(&place.vmtax(&without).succeeds().stdout)["schedule"].is_null());
 }
 

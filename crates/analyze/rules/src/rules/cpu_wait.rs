@@ -6,7 +6,7 @@ use vmtax_model::{Accelerator, ChangeCost, Layer, LayerColumn, Remedy, SettingPl
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
-    finds: "a twentieth of a request and more in which one of QEMU's threads is runnable without a host CPU",
+    finds: "a twentieth of a request and more in which one of QEMU's threads waits for a host CPU",
     remedies: &[Remedy {
         place: SettingPlace::Cgroup,
         setting: "cpuset.cpus",
@@ -23,8 +23,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
             let wait = part(column, |row| row.state == State::Runnable)?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a thread of QEMU is runnable without \
-                     a host CPU.",
+                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a thread of QEMU waits for a host CPU.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -106,7 +105,7 @@ mod tests {
         assert_eq!(
             of(12e3),
             [
-                "12 % of the traced time of requests on kvm is run-queue wait (host): a thread of QEMU is runnable without a host CPU."
+                "12 % of the traced time of requests on kvm is run-queue wait (host): a thread of QEMU waits for a host CPU."
             ]
         );
         assert_eq!(of(4e3), [""; 0]);

@@ -2,6 +2,7 @@
 //! findings give back the same, the first here comes first. The rules about a host and about warnings are tables.
 
 mod accelerator;
+mod busy_iothread;
 mod clock_source;
 mod console;
 mod cpu_wait;

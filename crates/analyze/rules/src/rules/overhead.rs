@@ -20,7 +20,7 @@ pub(super) const WAITING_READS: Rule = Rule {
     id: "waiting-reads",
     finds: "direct requests to the disk that take longer than natively, one at a time",
     remedies: &[measurement(
-        "Measure whether more concurrent requests hide this latency: this, and again with fileio.threads=1",
+        "Measure whether more concurrent requests hide this latency, with this command and with fileio.threads=1",
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",

@@ -66,13 +66,13 @@ pub(super) const VM_THROTTLED: Rule = Rule {
 
 pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vm-run-queue-wait",
-    finds: "vCPU threads that are runnable without a host CPU for a tenth of the time and more, by their counters",
+    finds: "vCPU threads that wait for a host CPU for a tenth of the time and more, by their counters",
     remedies: &[OWN_CPUS, measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM")],
     source: CPUSET,
     evaluate: |evidence| {
         let finding = |(vm, fraction): (&VmRates, f64)| Finding {
             text: format!(
-                "The vCPUs are runnable without a host CPU {} of the time (%RDY; steal in the guest).",
+                "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest).",
                 percent(fraction)
             ),
             gain: fraction,
@@ -226,7 +226,7 @@ mod tests {
         let of = |ready, throttled| says("vm-run-queue-wait", &VmRates { ready, throttled, ..VmRates::default() });
         assert_eq!(
             of(Some(0.5), Some(0.0)),
-            ["The vCPUs are runnable without a host CPU 50 % of the time (%RDY; steal in the guest)."]
+            ["The vCPUs wait for a host CPU 50 % of the time (%RDY; steal in the guest)."]
         );
         assert_eq!((of(Some(0.09), None), of(None, None), of(Some(0.5), Some(0.45))), (vec![], vec![], vec![]));
     }

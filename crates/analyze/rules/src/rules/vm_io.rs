@@ -1,5 +1,6 @@
 //! Requests and packets of a running VM, by its counters.
 
+use super::busy_iothread::waits_for_iothread;
 use super::io_limits::limit_reached;
 use crate::rule::measurement;
 use crate::{Evidence, Finding, Rule};
@@ -90,7 +91,7 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
 
 pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
     id: "vm-slow-requests",
-    finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which no limit holds back",
+    finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which wait for no limit and no busy iothread",
     remedies: &[
         measurement("See which layer the requests wait in", "vmtax layers --vm VM"),
         crate::rule::instruction(
@@ -109,7 +110,9 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
             let davg_ns = disk.device.as_ref().and_then(|device| device.davg_ns);
             // What is left is KAVG where it is known, which has a rule of its own.
             let has_kavg = disk.kavg_ns.is_some() && io.per_s() >= MIN_PER_S;
-            let is_explained = has_kavg || davg_ns.is_some_and(|davg_ns| davg_ns >= EXPLAINED * ns);
+            let is_explained = has_kavg
+                || davg_ns.is_some_and(|davg_ns| davg_ns >= EXPLAINED * ns)
+                || settings.is_some_and(|settings| waits_for_iothread(vm, settings));
             let text = format!(
                 "Requests on {} take {} in QEMU and below (QAVG); the guest makes {} a second.",
                 disk.name,
@@ -182,7 +185,9 @@ fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64)
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::findings;
-    use vmtax_model::{DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, VmRates};
+    use vmtax_model::{
+        DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates, VmRates,
+    };
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -228,6 +233,15 @@ mod tests {
         ];
         assert!(none.iter().all(Vec::is_empty), "{none:?}");
         assert_eq!(says("vm-slow-requests", &disk(50.0, 31e6, 10e6, Some(21e6))), [""; 0], "KAVG says it");
+        let of_iothread = |run| {
+            let mut vm = disk(50.0, 31e6, 0.0, None);
+            let iothread = Some("io1".to_owned());
+            vm.settings.disks.push(DiskSettings { name: "vd0".to_owned(), iothread, ..DiskSettings::default() });
+            let role = Role::Iothread("io1".to_owned());
+            vm.threads.push(ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 });
+            says("vm-slow-requests", &vm).len()
+        };
+        assert_eq!([of_iothread(0.5), of_iothread(0.9)], [1, 0], "a busy iothread has a rule of its own");
         assert_eq!(says("vm-slow-requests", &disk(2.0, 500e6, 1e6, Some(499e6))).len(), 1, "too few for KAVG's rule");
     }
 

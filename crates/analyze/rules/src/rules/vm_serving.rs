@@ -1,6 +1,7 @@
 //! What serves a running VM's devices beside its vCPUs, and is too busy: an iothread of several disks, a main loop that
 //! searches 9p's files or answers monitor commands.
 
+use super::busy_iothread::{BUSY_IOTHREAD, is_served};
 use super::vm_io::MIN_PER_S;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
@@ -10,8 +11,6 @@ use vmtax_model::{
     ThreadRates, VmRates,
 };
 
-/// An iothread on a CPU for so long is the bottleneck of its disks.
-const BUSY_IOTHREAD: f64 = 0.8;
 /// A main loop on a CPU for so long makes the devices that it serves wait.
 const BUSY_MAIN_LOOP: f64 = 0.5;
 /// QEMU has a hash table of 9p's files since then.
@@ -177,13 +176,9 @@ fn symbol(function: &FunctionShare) -> &str {
     near.split("+0x").next().and_then(|near| near.split("-0x").next()).unwrap_or_default()
 }
 
-/// The disks under load that an iothread serves, with their requests per second. The kernel cuts its thread's name.
+/// The disks under load that an iothread serves, with their requests per second.
 fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
-    let is_of = |disk: &&DiskSettings| {
-        disk.iothread
-            .as_deref()
-            .is_some_and(|name| name == iothread || (iothread.len() == 12 && name.starts_with(iothread)))
-    };
+    let is_of = |disk: &&DiskSettings| is_served(disk, iothread);
     let rates = |settings: &DiskSettings| vm.disks.iter().find(|disk| disk.name == settings.name);
     let loaded =
         |disk: &'a DiskRates| Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S);

@@ -41,7 +41,7 @@ pub(super) const VM_VIRTIOFSD_THROTTLED: Rule = Rule {
 
 pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     id: "vm-virtiofsd-run-queue-wait",
-    finds: "a virtiofsd whose threads are runnable without a host CPU for a twentieth of the time and more",
+    finds: "a virtiofsd whose threads wait for a host CPU for a twentieth of the time and more",
     remedies: &[
         instruction("Let it run on all CPUs", "sudo taskset -a -p -c 0-$(($(nproc --all) - 1)) DAEMON_PID"),
         instruction("See what else runs on its CPU", "top -H"),
@@ -49,7 +49,7 @@ pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     source: SOURCE,
     evaluate: |evidence| {
         let part = |daemon: &DaemonRates| run_queue_wait(daemon.ready, daemon.throttled, MIN_SHARE);
-        each(evidence, part, |part| format!("is runnable without a host CPU {} of the time", percent(part)))
+        each(evidence, part, |part| format!("waits for a host CPU {} of the time", percent(part)))
     },
 };
 

@@ -49,9 +49,9 @@ pub(super) const WARNINGS: &[Rule] = &[
         format!("{missing} of {planned} trials on {machine} have no result. The first: {reason}")
     }),
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
-    [measurement("Use its sizes", "--full")],
+    [measurement("Use the published sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in published sysbench figures (`vmtax reproduce show sysbench-five`), with which these cannot be \
+        format!("Workloads are smaller than in published sysbench figures, with which these cannot be \
              compared: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],

@@ -6,7 +6,7 @@ use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
 use crate::view::verdict::{self, class, interval};
 use maud::{Markup, html as markup};
-use vmtax_model::{Against, Compared, Estimate, Verdict};
+use vmtax_model::{Against, Better, Compared, Estimate, Verdict};
 
 /// The ratios of a variant to the baseline.
 pub struct Intervals<'a> {
@@ -87,7 +87,11 @@ pub fn verdict(row: &Compared, min_effect: f64) -> String {
     match row.comparison.verdict {
         Verdict::Slower if cost > 2.0 => format!("{} times {word}", factor(cost)),
         Verdict::Faster if cost < 0.5 => format!("{} times {word}", factor(1.0 / cost)),
-        Verdict::Slower | Verdict::Faster => format!("{word} by {}", number::percent((cost - 1.0).abs())),
+        Verdict::Slower | Verdict::Faster => {
+            // The change of what the row shows: a rate is the inverse of its cost.
+            let shown = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
+            format!("{word} by {}", number::percent((shown - 1.0).abs()))
+        }
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
         Verdict::TooFewRounds => "too few rounds".to_owned(),

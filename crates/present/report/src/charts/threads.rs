@@ -31,7 +31,7 @@ impl BarState {
     fn label(self) -> &'static str {
         match self {
             BarState::Running => "running",
-            BarState::Runnable => "in the run queue (no free CPU)",
+            BarState::Runnable => "runnable, waiting for a CPU",
             BarState::Blocked => "blocked (lock, I/O, kernel)",
             BarState::Idle => "idle (events, work, timer, halted guest)",
         }

@@ -184,7 +184,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
     let meaning = format!(
-        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; of a rate the ratio is \
+        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
          baseline ÷ variant. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );

@@ -128,6 +128,7 @@ const LARGE: f64 = 0.05;
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
     let native = row.and_then(|row| view::column(row, Machine::NATIVE)?.spread.as_ref());
+    let failed = failed(findings);
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
@@ -144,13 +145,25 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         });
         let breakdown = findings.breakdowns.iter().find(|breakdown| breakdown.machine == machine);
         let parts = breakdown.map_or(String::new(), largest);
-        Some(format!("takes {wall} on {machine}{slower}{parts}"))
+        Some(format!("{} {wall} on {machine}{slower}{parts}", if failed.is_some() { "it takes" } else { "takes" }))
     };
     let guests = row.into_iter().flat_map(|row| &row.machines).filter(|column| column.machine.is_guest());
     let each: Vec<String> = guests.filter_map(of).collect();
     match each.is_empty() {
         true => ended(findings),
-        false => format!("`{}` {}.", command(&recording.plan), each.join("; ")),
+        false => {
+            let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
+            format!("`{}` {failed}{}.", command(&recording.plan), each.join("; "))
+        }
+    }
+}
+
+/// "failed (exit status 2)", where its figures are not those of the work that was asked for.
+fn failed(findings: &ExecFindings) -> Option<String> {
+    match findings.status() {
+        _ if findings.differs() => Some(format!("did not end alike everywhere ({})", ended(findings))),
+        Some(code) if code != 0 => Some(format!("failed ({})", ended(findings))),
+        _ => None,
     }
 }
 
@@ -177,10 +190,10 @@ fn largest(breakdown: &Breakdown) -> String {
         left -= more(row);
         left >= 0.0
     });
-    let named: Vec<String> = named
-        .take(NAMED)
-        .map(|row| format!("{} {}", percent(more(row) / whole), row.part.label(breakdown.machine)))
-        .collect();
+    let named = named.take(NAMED).map(|row| (more(row) / whole, row.part.label(breakdown.machine)));
+    let unexplained = (breakdown.unexplained_s / whole, "unexplained");
+    let named = named.chain((whole > 0.0 && unexplained.0 >= LARGE).then_some(unexplained));
+    let named: Vec<String> = named.map(|(share, part)| format!("{} {part}", percent(share))).collect();
     let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
     match named.is_empty() {
         true => String::new(),
@@ -248,7 +261,7 @@ fn legend(machine: Machine) -> String {
     format!(
         "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads, virtiofsd or NFS server: they ran while the vCPU was blocked. Off CPU: neither vCPU, QEMU's threads nor \
+         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. Off CPU: neither vCPU, QEMU's threads nor \
          server ran, for example while the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
          minus all parts, below 0 where CPU accounting of guest and host overlaps."
     )
@@ -319,7 +332,7 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
         // Of a line of /proc/mounts: source, folder, type, options.
         let options = root.mount.split(' ').nth(3).unwrap_or_default();
         format!(
-            "Root file system of guests: the host's files by {}, read-only ({options}), as overlayfs lower; overlayfs upper \
+            "Root file system of guests: the host's files over {}, read-only ({options}), as overlayfs lower; overlayfs upper \
              {layer}. Reads of the host's files go through the share, writes to the upper layer.",
             root.method
         )

@@ -251,7 +251,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
             if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
             "Medians over rounds. Overhead: the median of the rounds' cost ratios to native (paired); above ×1 the guest costs more; \
-             of a rate it is native ÷ guest.{sure}"
+             for a rate it is native ÷ guest.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();

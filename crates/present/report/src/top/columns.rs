@@ -39,7 +39,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     },
     TopColumn {
         name: "%RDY",
-        what: "vCPU threads runnable without a host CPU",
+        what: "vCPU threads waiting for a host CPU",
         explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit, where the rule here begins, too. Kernels before 6.18 count throttling (%THR) in it.",
         spare: 0,
         text: |vm| percent(vm.ready),

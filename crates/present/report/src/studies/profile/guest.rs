@@ -15,7 +15,7 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
     let mut sections = Vec::new();
     if guest.hz > 0 {
         let of = counted(guest.samples, "sample");
-        let title = format!("In the guest: {of} by its perf_events, {}/s per vCPU", guest.hz);
+        let title = format!("In the guest: {of} from its perf_events, {}/s per vCPU", guest.hz);
         let tables = [functions("Functions in the guest", &guest.functions)].map(Block::Table);
         let threads = Block::Folded("Threads in the guest".to_owned(), vec![Block::Table(threads(guest))]);
         let blocks = if guest.samples > 0 { tables.into_iter().chain([threads]).collect() } else { Vec::new() };

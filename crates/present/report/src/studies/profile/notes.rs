@@ -32,17 +32,18 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
         let (pauses, moments) = (&wall.pauses, count(wall.moments));
         lines.push(match pauses.count {
             0 => format!(
-                "Wall-clock samples of every thread: {moments}, none of which stopped a thread. A waiting thread's stack was \
+                "Wall-clock sampling: {moments} passes over all threads, none of which stopped a thread. A waiting thread's stack was \
                  copied while it waited; a running thread has none among them (--stop-threads)."
             ),
             stops => format!(
-            "Wall-clock samples of all threads: {moments}; threads were stopped {}, for {} (median), {} (p99), {} (max) each; {} of \
-             waiting threads needed no stop.",
-            times(stops),
-            nanoseconds(pauses.p50_ns),
-            nanoseconds(pauses.p99_ns),
-            nanoseconds(pauses.max_ns),
-            counted(pauses.unstopped, "sample")
+                "Wall-clock sampling: {moments} passes over all threads, {}: {} with the thread stopped, for {} (median), {} (p99), \
+                 {} (max) each, and {} of waiting threads without a stop.",
+                counted(stops + pauses.unstopped, "sample"),
+                count(stops),
+                nanoseconds(pauses.p50_ns),
+                nanoseconds(pauses.p99_ns),
+                nanoseconds(pauses.max_ns),
+                count(pauses.unstopped)
             ),
         });
     }
@@ -64,11 +65,6 @@ fn windows(findings: &ProfileFindings) -> Option<String> {
     let all: Vec<String> =
         [states, samples, exits].into_iter().flatten().map(|(what, s)| format!("{what} {s:.1} s")).collect();
     (all.len() > 1).then(|| format!("Observed: {}.", all.join(", ")))
-}
-
-/// "once", "1,200 times".
-fn times(n: u64) -> String {
-    if n == 1 { "once".to_owned() } else { format!("{} times", count(n)) }
 }
 
 /// What the reader has to know, and what can be done.
@@ -201,7 +197,7 @@ mod tests {
     #[test]
     fn stops_are_reported_and_their_end() {
         let mut findings = of(200);
-        assert!(said(&findings).contains("threads were stopped 200 times") && !said(&findings).contains("any more"));
+        assert!(said(&findings).contains("samples: 200 with the thread stopped") && !said(&findings).contains("any more"));
         let wall = findings.wall.as_mut().unwrap();
         wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
         assert!(

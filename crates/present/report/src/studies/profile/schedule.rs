@@ -59,10 +59,10 @@ fn on(found: &ScheduleFindings, on: &BlockedOn) -> String {
     }
 }
 
-/// "the BQL", "a lock in f"; empty where no waiter was sampled.
+/// "the BQL", "a lock (f)"; empty where no waiter was sampled.
 fn what(futex: &FutexWaits) -> String {
     let Some(what) = futex.what else { return String::new() };
-    let below = if futex.below.is_empty() { String::new() } else { format!(" in {}", futex.below) };
+    let below = if futex.below.is_empty() { String::new() } else { format!(" ({})", futex.below) };
     format!("{}{below}", what.label())
 }
 
@@ -86,7 +86,8 @@ fn futexes(found: &ScheduleFindings) -> Table {
     for futex in &found.futexes {
         let waiters: Vec<String> = futex.waiters.iter().map(|t| format!("{} ({})", t.name, t.tid)).collect();
         let waiters = (!waiters.is_empty()).then(|| format!("waiters: {}", waiters.join(", ")));
-        let about = [what(futex)].into_iter().chain(who(futex)).filter(|text| !text.is_empty()).chain(waiters);
+        let reason = Some(what(futex)).filter(|what| !what.is_empty()).map(|what| format!("wait for {what}"));
+        let about = reason.into_iter().chain(who(futex)).chain(waiters);
         let mut about = about.collect::<Vec<String>>().into_iter();
         let figures = [count(futex.waits), nanoseconds(futex.waited_ns), nanoseconds(futex.longest_ns)];
         let named = [futex.address.clone()].into_iter().chain(figures).chain([about.next().unwrap_or_default()]);

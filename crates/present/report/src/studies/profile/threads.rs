@@ -44,7 +44,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let polling = polled.map_or(String::new(), |part| format!(" (halt polling by KVM {})", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
-        (runnable, "in the run queue (no free CPU)".to_owned()),
+        (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
         (halted, "idle (guest halted)".to_owned()),
     ];
     let reasons =
@@ -66,10 +66,13 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} was in the run queue {}", thread.name, number::percent(runnable))
+        format!("; {} waited for a CPU {}", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",
+        () if runnable < LARGE && !other.is_empty() && polled.is_some() => {
+            ": KVM's halt polling occupies a CPU that the VM's threads share, or other load uses it"
+        }
         () if runnable >= LARGE || !other.is_empty() => {
             ": other load uses the VM's host CPUs, or its CPU quota is used up"
         }
