@@ -66,7 +66,7 @@ bench: ## measure vmtax beside sysbench, fio, Bonnie++, virtme-ng, trace-cmd; wi
 chaos: ## kill processes of running vmtax at random moments, CHAOS_KILLS (50) times, as root; goes on where it stopped
 	@scripts/setup chaos
 	@$(MAKE) --no-print-directory build
-	campaigns/chaos.py --kills $(CHAOS_KILLS)
+	@status=0; campaigns/chaos.py --kills $(CHAOS_KILLS) || status=$$?; campaigns/vm_kills.py --kills $(CHAOS_KILLS) || status=$$?; exit $$status
 
 faults: ## make each system call of vmtax fail once, or FAULTS=N of them, as root; goes on where it stopped
 	@scripts/setup faults

@@ -2,17 +2,15 @@
 """Plants settings that cost a VM time in VMs that others started, one after the other, and lets vmtax tune them: the planted one has
 to be kept, and after `vmtax undo` it is as it was. Then it tunes VMs without one, of which none may keep a change.
 
-    bench/tune.py [--kernel VMLINUX] [--only NAME,…] [--healthy N] [--kills N]
+    bench/tune.py [--kernel VMLINUX] [--only NAME,…] [--healthy N]
 
---kills ends that many tunings at random moments and checks that `vmtax undo` restores the setting. Exits 0 when all is so, 1 otherwise,
-2 when something is missing. As root.
+Exits 0 when all is so, 1 otherwise, 2 when something is missing. As root. campaigns/vm_kills.py kills tunings.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -83,30 +81,11 @@ def gain(found):
     return f"{100 * (1 - ratio['median']):.1f} % ({low:.1f} to {high:.1f} %){moved}"
 
 
-def kills(bench, count, scratch):
-    """Ends tunings at random moments; how many left the setting changed after `vmtax undo`."""
-    pid = planted.limit(bench)
-    time.sleep(3)
-    before, wrong = limits(bench, pid), 0
-    for number in range(count):
-        words = [VMTAX, "tune", "--vm", str(pid), "--apply", "-q", "--dir", os.path.join(scratch, "runs")]
-        running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # Within the diagnosis nothing is changed.
-        time.sleep(random.uniform(8, 25))
-        running.kill()
-        running.wait()
-        subprocess.run([VMTAX, "undo"], capture_output=True, check=False)
-        wrong += limits(bench, pid) != before
-    print(f"{count} kills: the setting differs after undo in {wrong}", flush=True)
-    return wrong
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
     parser.add_argument("--only", default="", help="settings, separated by commas")
     parser.add_argument("--healthy", default=10, type=int, help="VMs without a planted setting")
-    parser.add_argument("--kills", default=0, type=int)
     arguments = parser.parse_args()
     only = set(filter(None, arguments.only.split(",")))
     missing = [name for name in ("qemu-system-x86_64", "taskset", "cc", VMTAX) if not shutil.which(name)] + ["root"] * (os.geteuid() != 0)
@@ -147,9 +126,6 @@ def main():
             kept = [row["rule"] for row in found["candidates"] if row["verdict"] == "keep"]
             wrong += bool(kept)
             print(f"healthy {number + 1:3} {name}: {', '.join(kept) or 'nothing kept'} of {len(found['candidates'])}", flush=True)
-        if arguments.kills:
-            with contextlib.ExitStack() as stack:
-                wrong += kills(Bench(scratch, arguments.kernel, stack), arguments.kills, scratch)
     return 1 if wrong else 0
 
 

@@ -50,7 +50,7 @@ def commands():
             f"run-{machine}": (["run", *native, "cpu", "cpu.time=0.3", *read], weight),
             f"layers-{machine}": (["layers", *measured, "count=20"], weight),
             f"exec-{machine}": (["exec", *native, "--", "sh", "-c", "sleep 0.3; ls /usr/bin"], weight),
-            f"profile-{machine}": (["profile", *options, *TIMEOUTS, "--events=200ms", *read], weight),
+            f"profile-{machine}": (["profile", *options, *TIMEOUTS, "--trace-duration=200ms", *read], weight),
             f"share-{machine}": (["run", *measured, f"../share-{machine}.toml"], weight),
         }
     return known

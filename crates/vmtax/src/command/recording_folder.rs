@@ -36,7 +36,6 @@ pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<
     let version = env!("CARGO_PKG_VERSION");
     vmtax_observe::remove_stale_traces();
     vmtax_vm::remove_stale_groups();
-    vmtax_vm::remove_stale_histograms();
     super::undo::undo_interrupted();
     if let Some(folder) = &args.output {
         return Ok(Writer::create_at(folder, plan, host, &command, version)?);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use vmtax_vm::Undone;
 
 pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
+    vmtax_vm::remove_stale_histograms();
     let undone = vmtax_vm::undo(args.recording.as_deref());
     if undone.is_empty() {
         print("Nothing to undo: no setting is written down as changed by this user.\n")?;
@@ -18,8 +19,9 @@ pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// Says what a killed process had left changed and this one has restored.
+/// Restores what a killed process left changed, and says which settings these were.
 pub(super) fn undo_interrupted() {
+    vmtax_vm::remove_stale_histograms();
     for line in vmtax_vm::undo_interrupted().iter().map(line) {
         eprintln!("{}", vmtax_report::printable(&format!("left by a vmtax that was killed: {line}")));
     }

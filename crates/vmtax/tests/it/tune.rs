@@ -89,6 +89,8 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
     running.signal(Signal::KILL);
     running.outcome();
     until("the watchdog restores it", || (limit(&vm) == 20).then_some(()));
+    let has_histograms = || vm.ask("query-blockstats").to_string().contains("rd_latency_histogram");
+    until("the watchdog removes the histograms", || (!has_histograms()).then_some(()));
     place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("Nothing to undo");
     // Ctrl-C while the VM is diagnosed does not begin to change it.
     let mut running = tune(&place, vm.pid(), "--apply --dir early").start(300);

@@ -23,7 +23,6 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
         1 => Level::Histograms,
         _ => Level::Traces,
     };
-    vmtax_vm::remove_stale_histograms();
     super::undo::undo_interrupted();
     if level == Level::Traces {
         vmtax_observe::remove_stale_traces();
