@@ -91,8 +91,7 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how =
-        "Each overhead is the median of the rounds' ratios of costs, guest ÷ native (for rates: native ÷ guest)";
+    let how = "Each overhead is the median of the rounds' ratios of costs, guest ÷ native (for rates: native ÷ guest)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }

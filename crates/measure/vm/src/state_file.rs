@@ -20,10 +20,17 @@ pub(crate) fn own(kind: &str) -> io::Result<PathBuf> {
     Ok(folder.join(format!("{own}-{}", started(own).unwrap_or(0))))
 }
 
-/// The files of a kind that ended processes left.
+/// The files of a kind that ended processes left, those of the last started first: what it set is restored before what others
+/// had set earlier.
 pub(crate) fn stale(kind: &str) -> Vec<PathBuf> {
-    let files = folder(kind).and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    files.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
+    folder(kind).map_or(Vec::new(), |folder| stale_in(&folder))
+}
+
+fn stale_in(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).filter(|path| is_stale(path)).collect();
+    files.sort_by_key(|path| std::cmp::Reverse(writer(path).map(|(_, at)| at)));
+    files
 }
 
 /// What a file holds; `None` where it cannot be read.
@@ -45,10 +52,13 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
 
 /// Whether the process that wrote a file has ended.
 fn is_stale(file: &Path) -> bool {
-    let name = file.file_name().and_then(|name| name.to_str());
-    let writer =
-        name.and_then(|name| name.split_once('-')).and_then(|(pid, at)| Some((pid.parse().ok()?, at.parse().ok()?)));
-    writer.is_some_and(|(pid, at): (i32, u64)| started(pid) != Some(at))
+    writer(file).is_some_and(|(pid, at)| started(pid) != Some(at))
+}
+
+/// The process that wrote a file: its PID and when it started, clock ticks since boot.
+fn writer(file: &Path) -> Option<(i32, u64)> {
+    let (pid, at) = file.file_name()?.to_str()?.split_once('-')?;
+    Some((pid.parse().ok()?, at.parse().ok()?))
 }
 
 /// Where this user's processes write that down.
@@ -73,6 +83,16 @@ mod tests {
         assert!(is_stale(Path::new(&format!("/x/{own}-{}", at + 1))), "another process with its PID");
         assert!(is_stale(Path::new(&format!("/x/{}-5", i32::MAX))));
         assert!(!is_stale(Path::new("/x/notes")) && !is_stale(Path::new("/x/a-b")));
+    }
+
+    #[test]
+    fn the_last_started_is_restored_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for at in [5, 70, 9] {
+            fs::write(folder.path().join(format!("{}-{at}", i32::MAX)), "").unwrap();
+        }
+        let starts: Vec<u64> = stale_in(folder.path()).iter().filter_map(|path| Some(writer(path)?.1)).collect();
+        assert_eq!(starts, [70, 9, 5]);
     }
 
     #[test]

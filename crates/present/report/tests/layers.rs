@@ -327,7 +327,10 @@ fn a_corrected_table_closes_and_says_whether_it_agrees() {
         let text = terminal(&corrected(ratio), 200);
         text.lines().find(|line| line.contains("Corrected for tracing")).unwrap().to_owned()
     };
-    assert!(said(ratio(0.97, 1.03)).contains("+1.0 % against the control of the same round (median, 95 % CI −3.0 to +3.0 %): they agree"));
+    assert!(
+        said(ratio(0.97, 1.03))
+            .contains("+1.0 % against the control of the same round (median, 95 % CI −3.0 to +3.0 %): they agree")
+    );
     assert!(said(ratio(0.9, 1.1)).contains("the noise is too large to tell"));
     assert!(said(ratio(1.005, 1.03)).contains("do not agree, tracing costs more"));
     assert!(said(ratio(0.9, 0.99)).contains("do not agree, tracing costs less"));

@@ -203,7 +203,8 @@ impl ProfileOptions {
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
     /// thread.
     fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
-        let (events_ms, time_ms) = (milliseconds(self.trace_duration), seconds.map(|seconds| milliseconds(seconds).max(1)));
+        let (events_ms, time_ms) =
+            (milliseconds(self.trace_duration), seconds.map(|seconds| milliseconds(seconds).max(1)));
         ProfileSettings {
             pid: None,
             file: None,

@@ -407,8 +407,10 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     // Other load on the machine may take either thread's CPU for a while.
     let mut last = Value::Null;
     let found = (0..4).any(|round| {
-        let out =
-            format!("--trace-duration 2 --wall-hz 50 --duration 4 --json --output traced-{round} --pid {}", running.pid());
+        let out = format!(
+            "--trace-duration 2 --wall-hz 50 --duration 4 --json --output traced-{round} --pid {}",
+            running.pid()
+        );
         last = json(&place.vmtax(&format!("profile {out}")).succeeds().stdout);
         is_as_planted(&last["schedule"])
     });

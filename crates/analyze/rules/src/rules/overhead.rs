@@ -77,7 +77,7 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let longer = nanoseconds(overhead.difference?.median);
     (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} an O_DIRECT request takes {longer} longer than on native (p50, median of the rounds' differences)."
+            "On {machine} an O_DIRECT request takes {longer} longer than natively (p50, median of the rounds' differences)."
         ))
     })
 }

@@ -185,9 +185,7 @@ fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64)
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::findings;
-    use vmtax_model::{
-        DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates, VmRates,
-    };
+    use vmtax_model::{DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates, VmRates};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });

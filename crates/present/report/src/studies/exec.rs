@@ -186,14 +186,21 @@ fn largest(breakdown: &Breakdown) -> String {
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
     let mut left = whole;
-    let named = parts.iter().filter(|row| more(row) >= LARGE * whole && whole > 0.0).take_while(|row| {
-        left -= more(row);
-        left >= 0.0
-    });
-    let named = named.take(NAMED).map(|row| (more(row) / whole, row.part.label(breakdown.machine)));
-    let unexplained = (breakdown.unexplained_s / whole, "unexplained");
-    let named = named.chain((whole > 0.0 && unexplained.0 >= LARGE).then_some(unexplained));
-    let named: Vec<String> = named.map(|(share, part)| format!("{} {part}", percent(share))).collect();
+    let mut named: Vec<(f64, &str)> = parts
+        .iter()
+        .filter(|row| more(row) >= LARGE * whole && whole > 0.0)
+        .map(|row| (more(row), row.part.label(breakdown.machine)))
+        .take_while(|(more, _)| {
+            left -= more;
+            left >= 0.0
+        })
+        .take(NAMED)
+        .collect();
+    let rest = whole - named.iter().map(|(more, _)| more).sum::<f64>();
+    if (LARGE * whole..=rest).contains(&breakdown.unexplained_s) {
+        named.push((breakdown.unexplained_s, "unexplained"));
+    }
+    let named: Vec<String> = named.iter().map(|(more, part)| format!("{} {part}", percent(more / whole))).collect();
     let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
     match named.is_empty() {
         true => String::new(),

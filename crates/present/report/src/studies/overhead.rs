@@ -73,7 +73,7 @@ fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
         (_, _) if !view::has_intervals(findings) => {
             format!("{machine} costs {} to {} of native, {metrics} metrics", named(least), named(worst))
         }
-        (_, 0) => format!("no metric is significantly slower on {machine} than on native, largest ratio in {most}"),
+        (_, 0) => format!("no metric is significantly slower on {machine} than natively, largest ratio in {most}"),
         (1, _) => format!("{machine} is slower than native in {most}"),
         _ => format!("{machine} is slower than native in {costs} of {metrics} metrics; largest overhead: {most}"),
     })

@@ -40,7 +40,9 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     };
     let difference = signed_percent(ratio.median - 1.0);
     let Some(i) = ratio.interval else {
-        return Some(format!("{whole}; {difference} against the control of the same round (median): inconclusive, too few rounds; {events}"));
+        return Some(format!(
+            "{whole}; {difference} against the control of the same round (median): inconclusive, too few rounds; {events}"
+        ));
     };
     let verdict = match Verdict::of(ratio, 1.0) {
         Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
@@ -52,7 +54,9 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
         _ => "they agree within the CI",
     };
     let range = span(i.low - 1.0, i.high - 1.0, signed_percent);
-    Some(format!("{whole}; {difference} against the control of the same round (median, 95\u{a0}% CI {range}): {verdict}; {events}"))
+    Some(format!(
+        "{whole}; {difference} against the control of the same round (median, 95\u{a0}% CI {range}): {verdict}; {events}"
+    ))
 }
 
 /// Each variant against the first, in words.

@@ -117,7 +117,7 @@ pub fn method(exits: &GuestExits) -> Vec<String> {
     }
     if !exits.addresses.is_empty() {
         lines.push(match exits.devices_from {
-            DevicesFrom::MemoryTree => "Devices are named from QEMU's memory tree.".to_owned(),
+            DevicesFrom::MemoryTree => "Device names are from QEMU's memory tree (info mtree).".to_owned(),
             DevicesFrom::UsualPlaces => "Devices are named by a PC's usual addresses.".to_owned(),
         });
     }

@@ -197,7 +197,9 @@ mod tests {
     #[test]
     fn stops_are_reported_and_their_end() {
         let mut findings = of(200);
-        assert!(said(&findings).contains("samples: 200 with the thread stopped") && !said(&findings).contains("any more"));
+        assert!(
+            said(&findings).contains("samples: 200 with the thread stopped") && !said(&findings).contains("any more")
+        );
         let wall = findings.wall.as_mut().unwrap();
         wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
         assert!(
