@@ -1,4 +1,4 @@
-//! Traces of other tools: what they say of a VM's exits and requests.
+//! Traces from other tools: what they say of a VM's exits and requests.
 
 use crate::analysis::StudyError;
 use crate::reproduce::Evidence;

@@ -107,7 +107,7 @@ Examples:
     Run(Box<StudyArgs<OverheadOptions>>),
     /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
     Layers(Box<StudyArgs<LayersOptions>>),
-    /// Analyze traces of other tools: trace-cmd, perf, ftrace, QEMU
+    /// Analyze traces from other tools: trace-cmd, perf, ftrace, QEMU
     Import(Box<ImportTracesArgs>),
     /// Benchmark file sharing with guests: 9p, virtiofs, NFS, disk images
     Share(Box<StudyArgs<ShareOptions>>),

@@ -103,7 +103,7 @@ fn method(rows: &[OverheadRow]) -> String {
         n => format!("about {n}"),
     };
     format!(
-        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes independent rounds and no distribution of the noise: {:.1} % coverage \
+        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes that rounds are independent, and nothing about the distribution of the noise: {:.1} % coverage \
          at {rounds} rounds. Of these {} intervals, {expected} can be expected to miss the true median.",
         coverage * 100.0,
         intervals.len(),

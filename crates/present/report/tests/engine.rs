@@ -109,5 +109,5 @@ fn a_whole_report_is_markdown() {
     for row in &findings.rows {
         assert!(markdown.contains(&format!("| {} |", row.metric.label())), "{}", row.metric);
     }
-    assert!(markdown.contains("## Cost against native") && markdown.contains("<details>"), "{markdown}");
+    assert!(markdown.contains("## Compared with native") && markdown.contains("<details>"), "{markdown}");
 }

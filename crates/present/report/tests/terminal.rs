@@ -139,8 +139,8 @@ fn at_most_five_pieces_of_advice_come_first_and_warnings_last() {
     f.advice = (0..9).map(|i| Advice { finding: format!("advice {i}"), ..Advice::default() }).collect();
     let text = overhead::report(&r, &f).terminal(plain(80), false);
     let at = |s: &str| text.find(s).unwrap_or_else(|| panic!("{s} is not in\n{text}"));
-    assert!(at("Advice") < at("advice 4") && at("advice 4") < at("Cost against native"), "{text}");
-    assert!(at("Cost against native") < at("Warnings") && at("Warnings") < at("cut off"), "{text}");
+    assert!(at("Advice") < at("advice 4") && at("advice 4") < at("Compared with native"), "{text}");
+    assert!(at("Compared with native") < at("Warnings") && at("Warnings") < at("cut off"), "{text}");
     assert!(at("cut off") < at("trials/0007") && at("trials/0007") < at("Method"), "{text}");
     assert!(!text.contains("advice 5"));
 }

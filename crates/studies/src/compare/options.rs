@@ -33,7 +33,10 @@ const DEFAULT: [WorkloadName; 4] =
             "Guest: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); one applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
         )
     ),
-    mut_arg("rounds", with_help("Rounds at most; it stops earlier when every metric has a verdict [default: 40]")),
+    mut_arg(
+        "rounds",
+        with_help("Maximum number of rounds; stops earlier once every metric has a verdict [default: 40]")
+    ),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg(
@@ -91,7 +94,7 @@ pub struct CompareOptions {
     /// Profile the QEMU of each variant in one more run, with a differential flame graph; takes exactly one workload
     #[arg(long)]
     profile: bool,
-    /// Regression check against this recording: its plan is measured again, unless a RECORDING to check is given; exit
+    /// Regression check against this recording: its plan is run again, unless a RECORDING to check is given; exit
     /// status 1 if a metric is worse by more than its threshold
     #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,

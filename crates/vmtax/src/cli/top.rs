@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Levels: 0 reads counters of the host's kernel, of libvirt, and of QMP sockets that no other program uses, and changes nothing. \
+    after_help = "Levels: 0 reads counters from the host's kernel, from libvirt, and over QMP sockets that no other client is connected to, and changes nothing. \
 1 also asks QEMU's monitor (through libvirt) and QEMU's guest agent, which taints a libvirt domain (custom-monitor, custom-ga-command), \
 and sets QEMU's latency histograms, which are removed at the end. 2 also traces VM exits (KVM, root). The header shows what the level costs. See docs/top.md.
 

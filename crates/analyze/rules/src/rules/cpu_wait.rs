@@ -23,7 +23,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
             let wait = part(column, |row| row.state == State::Runnable)?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a thread of QEMU waits for a host CPU.",
+                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -43,7 +43,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             place: SettingPlace::HostSysfs,
             setting: "cpuidle/state*/disable",
             value: "1",
-            action: "Where latency matters more than power, keep host CPUs out of idle states that take 10 µs and more to leave",
+            action: "Where latency matters more than power, keep host CPUs out of idle states with an exit latency of 10 µs and more",
             line: "sudo cpupower idle-set -D 10",
             cost: Some(ChangeCost::HostSetting),
             read_back: "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(
             of(12e3),
             [
-                "12 % of the traced time of requests on kvm is run-queue wait (host): a thread of QEMU waits for a host CPU."
+                "12 % of the traced time of requests on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
             ]
         );
         assert_eq!(of(4e3), [""; 0]);

@@ -15,7 +15,7 @@ const IOTHREAD: Remedy<&str> = Remedy {
     read_back: "QMP query-iothreads",
     undo: "leave iothread= out",
 };
-const COMPARE: Remedy<&str> = measurement("Compare both first", "vmtax layers --vary iothread=off,on");
+const COMPARE: Remedy<&str> = measurement("Measure with and without it first", "vmtax layers --vary iothread=off,on");
 const SOURCE: &str = "QEMU documentation, Using Multiple IOThreads";
 
 pub(super) const MAIN_LOOP_LOCK: Rule = Rule {

@@ -20,7 +20,7 @@ pub(super) const WAITING_READS: Rule = Rule {
     id: "waiting-reads",
     finds: "direct requests to the disk that take longer than natively, one at a time",
     remedies: &[measurement(
-        "Measure whether more concurrent requests hide this latency, with this command and with fileio.threads=1",
+        "More concurrent requests may hide this latency: run this command, then again with fileio.threads=1, and compare",
         "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
     )],
     source: "",
@@ -30,7 +30,7 @@ pub(super) const WAITING_READS: Rule = Rule {
 pub(super) const WIDE_INTERVALS: Rule = Rule {
     id: "wide-intervals",
     finds: "overheads without a shown difference whose 95 % interval spans a fifth and more",
-    remedies: &[rounds("Measure more rounds, on a quieter host")],
+    remedies: &[rounds("Run more rounds, on a quieter host")],
     source: "",
     evaluate: |evidence| wide_intervals(evidence).into_iter().collect(),
 };
@@ -92,11 +92,11 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
-        n => format!(", the widest of {n} inconclusive ones"),
+        n => format!("; {} more are inconclusive", n - 1),
     };
     Some(Finding {
         text: format!(
-            "The 95 % CI of {} on {machine} is wide{others}: ×{:.2} to ×{:.2}, inconclusive.",
+            "The 95 % CI of {} on {machine} is too wide for a verdict: ×{:.2} to ×{:.2}{others}.",
             metric.label(),
             interval.low,
             interval.high
@@ -149,7 +149,9 @@ mod tests {
         let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
-            found[0].finding.contains("The 95 % CI of memory transfer on kvm is wide: ×0.30 to ×3.00, inconclusive."),
+            found[0]
+                .finding
+                .contains("The 95 % CI of memory transfer on kvm is too wide for a verdict: ×0.30 to ×3.00."),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

@@ -180,31 +180,24 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     (ratios.len() > 1).then(|| format!("{} to {} per round, {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; of the additional time, 55 % off CPU, 13 % vCPU steal": the largest parts that together are no more than all.
+/// "; largest parts of the additional time: 55 % off CPU, 13 % vCPU steal": those that together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
-    let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
+    let parts = sorted(breakdown).into_iter().map(|row| (more(row), row.part.label(breakdown.machine)));
+    let mut parts: Vec<(f64, &str)> = parts.chain([(breakdown.unexplained_s, "unexplained")]).collect();
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut left = whole;
-    let mut named: Vec<(f64, &str)> = parts
-        .iter()
-        .filter(|row| more(row) >= LARGE * whole && whole > 0.0)
-        .map(|row| (more(row), row.part.label(breakdown.machine)))
-        .take_while(|(more, _)| {
-            left -= more;
-            left >= 0.0
-        })
-        .take(NAMED)
-        .collect();
-    let rest = whole - named.iter().map(|(more, _)| more).sum::<f64>();
-    if (LARGE * whole..=rest).contains(&breakdown.unexplained_s) {
-        named.push((breakdown.unexplained_s, "unexplained"));
-    }
-    let named: Vec<String> = named.iter().map(|(more, part)| format!("{} {part}", percent(more / whole))).collect();
+    let named = parts.iter().take_while(|(more, _)| {
+        left -= more;
+        left >= 0.0 && *more >= LARGE * whole
+    });
+    let named: Vec<String> =
+        named.take(NAMED).map(|(more, part)| format!("{} {part}", percent(more / whole))).collect();
     let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
     match named.is_empty() {
         true => String::new(),
-        false => format!("; of the {of}, {}", named.join(", ")),
+        false => format!("; largest parts of the {of}: {}", named.join(", ")),
     }
 }
 
@@ -369,11 +362,14 @@ mod tests {
         let steal = (Part::Steal, 0.0, 1.4);
         assert_eq!(
             of(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
-            "; of the additional time, 73 % vCPU steal (run-queue wait), 26 % kernel (without steal)"
+            "; largest parts of the additional time: 73 % vCPU steal (run-queue wait), 26 % kernel (without steal)"
         );
         let less = (Part::Waiting, 0.6, 0.1);
         let all = of(&[(Part::Kernel, 0.1, 0.6), steal, less]);
-        assert_eq!(all, "; of the additional time, 100 % vCPU steal (run-queue wait)", "the parts are 1.9 s of 1.4 s");
+        assert_eq!(
+            all, "; largest parts of the additional time: 100 % vCPU steal (run-queue wait)",
+            "the parts are 1.9 s of 1.4 s"
+        );
         assert_eq!(of(&[(Part::User, 1.0, 0.9)]), "", "no additional time");
     }
 

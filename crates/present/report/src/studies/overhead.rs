@@ -124,7 +124,7 @@ pub fn sections<'a>(recording: &'a Recording, findings: &'a Findings, rows: &[Me
     }
     let latencies = latencies(recording, findings);
     let mut all = vec![
-        Section::new("Cost against native", vec![costs(findings, rows)]),
+        Section::new("Compared with native", vec![costs(findings, rows)]),
         Section::detail("Every figure", vec![Block::Table(every_figure(findings, rows))]),
     ];
     if !latencies.is_empty() {

@@ -63,7 +63,7 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     }
     if guest.user_samples > 0 {
         lines.push(format!(
-            "Of {} with a user-space stack in the guest, {} unwound to where the thread begins.",
+            "Of {} with a user-space stack in the guest, {} were unwound completely.",
             counted(guest.user_samples, "sample"),
             percent(guest.unwound.share)
         ));

@@ -16,7 +16,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
     if findings.user_samples > 0 {
         lines.push(format!(
-            "Of {} with a user-space stack{outside}, {} unwound to where the thread begins.",
+            "Of {} with a user-space stack{outside}, {} were unwound completely.",
             counted(findings.user_samples, "sample"),
             percent(findings.unwound.share)
         ));
