@@ -10,13 +10,25 @@ use vmtax_layers::LayersError;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, ObservedVm,
-    Plan, Probes, Study, Verdict, WorkloadName,
+    Plan, Probes, Study, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
 const REQUESTS: u64 = 1000;
+
+/// Round trips of a trial, likewise.
+const ROUND_TRIPS: u64 = 1000;
+
+/// A class of the guest's devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Device {
+    /// A virtio-blk disk: block requests
+    Disk,
+    /// A virtio-net card behind a tap: requests to an echo server on the host, and its responses
+    Net,
+}
 
 /// The options of `vmtax layers`.
 #[derive(Debug, Args)]
@@ -27,7 +39,7 @@ const REQUESTS: u64 = 1000;
             "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm and kvm; micro-tcg or tcg in place of one that this host cannot run]"
         )
     ),
-    mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set"])),
+    mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set", "device"])),
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
@@ -35,7 +47,9 @@ and the host's block layer to the interrupt, by disk and by request type (read, 
 the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax starts `vmtax agent observe` through QEMU's guest agent and adds the same layers.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
-Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
+With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, a tap and \
+the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
+Keys of --vary and --set, for --device net the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...), else: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
 Examples:
@@ -43,6 +57,8 @@ Examples:
   vmtax layers rw=randread iodepth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none
   vmtax layers --machine micro-kvm
+  vmtax layers --device net
+  vmtax layers --device net protocol=tcp size=1K
   vmtax layers --vm web01 --duration 30s
   vmtax layers --vm web01 --guest-vmtax /root/vmtax"
 )]
@@ -50,10 +66,13 @@ pub struct LayersOptions {
     /// Options of the workload as OPTION=VALUE, or a plan (.toml)
     #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
-    /// Compare disk configurations: KEY=VALUE,VALUE,...; if repeated, every combination
+    /// The guest's device whose requests are followed
+    #[arg(long, value_name = "DEVICE", value_enum, default_value = "disk")]
+    device: Device,
+    /// Compare device configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
-    /// Disk option for all variants: KEY=VALUE; may be repeated
+    /// Device option for all variants: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -87,12 +106,26 @@ impl StudyOptions for LayersOptions {
 
 impl LayersOptions {
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
-        let mut work = vmtax_workload::requests(REQUESTS);
+        let mut work = match self.device {
+            Device::Disk => vmtax_workload::requests(REQUESTS),
+            Device::Net => vmtax_workload::round_trips(ROUND_TRIPS),
+        };
         let arguments = WorkloadArguments::parse(&self.what)?;
-        if let Some(other) = arguments.names.iter().find(|name| **name != WorkloadName::Seqread) {
-            return OptionsError::usage(format!("layers traces the requests of seqread alone: leave {other} out"));
+        if let Some(other) = arguments.names.iter().find(|name| **name != work.name) {
+            return OptionsError::usage(format!(
+                "layers traces the requests of {} alone: leave {other} out",
+                work.name
+            ));
         }
         arguments.apply(std::slice::from_mut(&mut work))?;
+        if self.device == Device::Net {
+            return Ok(Plan {
+                study: Study::Layers,
+                probes: vec![Probes::None, Probes::Network, Probes::Network, Probes::None],
+                // The micro-guest has no driver of a network card.
+                ..Plan::new("layers-net", FEWEST_ROUNDS, vec![Machine::NATIVE, host.default_guest()], vec![work])
+            });
+        }
         // The micro-guest has one request under way at a time.
         let has_micro = vmtax_workload::block_work(&work)?.depth == 1;
         let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();

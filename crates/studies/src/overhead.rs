@@ -50,7 +50,7 @@ Examples:
   vmtax run cpu max-prime=20000 --machine native,tcg --duration 5s
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
         list(|needs| matches!(needs, Needs::System | Needs::Disk)),
-        list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),
+        list(|needs| matches!(needs, Needs::Share | Needs::Network | Needs::MicroGuest)),
     )
 }
 

@@ -81,6 +81,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Agent(AgentCommand::Run(args)) => command::agent_run(&args),
         Command::Agent(AgentCommand::Observe(args)) => command::agent_observe(&args),
         Command::Agent(AgentCommand::Serve(args)) => command::agent_serve(&args),
+        Command::Agent(AgentCommand::Echo) => command::agent_echo(),
         Command::Completions { shell } => command::completions(shell),
         Command::Man { folder } => command::man(&folder),
         Command::Watchdog(args) => command::watchdog(&args),

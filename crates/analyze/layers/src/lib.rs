@@ -21,6 +21,7 @@ mod error;
 mod events;
 mod findings;
 mod join;
+mod net;
 mod request;
 #[cfg(test)]
 mod synthetic;

@@ -24,6 +24,8 @@ pub enum Layer {
     Device,
     /// From QEMU's used-ring notification to the guest's interrupt handler.
     Interrupt,
+    /// The server that answers a request over the network.
+    Server,
 }
 
 impl Layer {
@@ -38,6 +40,7 @@ impl Layer {
             Layer::HostKernel => "host kernel",
             Layer::Device => "device",
             Layer::Interrupt => "interrupt",
+            Layer::Server => "echo server",
         }
     }
 }
@@ -61,6 +64,8 @@ pub enum State {
     Waiting,
     /// It is queued in the avail ring, without a kick.
     InRing,
+    /// It lies in a queue of the host's network stack, until a timer or another packet moves it on.
+    Queued,
 }
 
 impl State {
@@ -74,6 +79,7 @@ impl State {
             State::Lock => "waiting for a lock",
             State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",
+            State::Queued => "queued in a queueing discipline",
         }
     }
 }
@@ -120,6 +126,52 @@ pub enum Checkpoint {
     GuestComplete,
     /// The guest's system call returns.
     GuestReturn,
+    /// The guest's system call that sends the request is entered.
+    NetGuestCall,
+    /// The guest's stack queues the packet for its card.
+    NetGuestQueue,
+    /// The guest's driver has the packet.
+    NetGuestXmit,
+    /// The guest's driver kicks the transmit queue.
+    NetGuestKick,
+    /// KVM handles the kick: ioeventfd or MMIO exit.
+    NetKvmKick,
+    /// QEMU's event loop wakes for the kick.
+    NetTxWake,
+    /// QEMU hands the packet to its network backend.
+    NetTx,
+    /// QEMU's system call that writes the packet to the tap is entered.
+    NetTapWrite,
+    /// The host's stack receives the packet from the tap.
+    NetTapReceive,
+    /// The system call by which the server receives the request returns.
+    NetServerReceive,
+    /// The server's system call that sends the response is entered.
+    NetServerSend,
+    /// The host's stack queues the response for the tap.
+    NetHostQueue,
+    /// The tap's driver has the response.
+    NetHostXmit,
+    /// QEMU's event loop wakes for the response.
+    NetRxWake,
+    /// QEMU's read copies the response from the tap.
+    NetTapRead,
+    /// QEMU's network backend hands the response to the card.
+    NetRx,
+    /// QEMU has filled the receive queue's used ring.
+    NetRxFill,
+    /// QEMU notifies the guest of the response.
+    NetRxNotify,
+    /// The interrupt is delivered to the guest's interrupt controller, as a rule an MSI to its APIC.
+    NetInject,
+    /// The guest's interrupt handler starts.
+    NetGuestInterrupt,
+    /// The guest's driver hands the packet to its kernel, in NAPI's poll.
+    NetGuestPoll,
+    /// The guest's stack receives the packet.
+    NetGuestReceive,
+    /// The guest's system call that receives the response returns.
+    NetGuestReturn,
     /// The workload's stamp after the operation.
     End,
 }
@@ -176,7 +228,7 @@ pub enum Scope {
     All,
     /// Of QEMU's threads.
     Qemu,
-    /// Of the host's block device that holds the disk.
+    /// Of the host's device behind the guest's: the block device that holds the disk, or the tap.
     Device,
 }
 
@@ -241,6 +293,11 @@ const SUBMITS: Source = Source::Calls(&[
     &["sys_enter_fdatasync"],
     &["sys_exit_fdatasync"],
 ]);
+
+/// One system call.
+const fn call(names: &'static [&'static [&'static str]]) -> Source {
+    Source::Calls(names)
+}
 
 /// Functions by which a guest's kernel kicks a virtqueue, 3.x to 6.x; newer kernels add the second of each.
 const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
@@ -309,8 +366,57 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     Guest End "workload ends", GuestApplication, ALWAYS, [];
 };
 
-/// The tables of all classes of devices.
-const TABLES: [&[CheckpointInfo]; 1] = [DISK];
+/// The checkpoints of a round trip over the network: the guest's request through a virtio-net card and a tap to a server on
+/// the host, and its response.
+pub const NETWORK: &[CheckpointInfo] = checkpoints! {
+    Guest NetGuestCall "guest send call", GuestApplication, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
+    ];
+    Guest NetGuestQueue "guest packet queued", GuestKernel, ALWAYS, [tracepoint("net", &["net_dev_queue"], Scope::All)];
+    Guest NetGuestXmit "guest driver transmits", GuestKernel, ALWAYS, [
+        tracepoint("net", &["net_dev_start_xmit"], Scope::All)
+    ];
+    Guest NetGuestKick "transmit queue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Host NetKvmKick "transmit ioeventfd / MMIO exit", Kvm, OPTIONAL, [
+        kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
+    ];
+    Host NetTxWake "QEMU wakes for the kick", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
+    Host NetTx "QEMU transmits", Qemu, OPTIONAL, [Source::Qemu("transmit")];
+    Host NetTapWrite "write to the tap", Qemu, OPTIONAL, [call(&[&["sys_enter_writev"]])];
+    Host NetTapReceive "host receives from the tap", HostKernel, ALWAYS, [
+        tracepoint("net", &["netif_receive_skb"], Scope::Device)
+    ];
+    Host NetServerReceive "server receives", HostKernel, ALWAYS, [call(&[&["sys_exit_recvfrom"]])];
+    Host NetServerSend "server sends", Server, ALWAYS, [call(&[&["sys_enter_sendto"]])];
+    Host NetHostQueue "host packet queued", HostKernel, ALWAYS, [tracepoint("net", &["net_dev_queue"], Scope::Device)];
+    Host NetHostXmit "packet in the tap's queue", HostKernel, ALWAYS, [
+        tracepoint("net", &["net_dev_start_xmit"], Scope::Device)
+    ];
+    Host NetRxWake "QEMU wakes for the packet", HostKernel, OPTIONAL, [WAITS];
+    Host NetTapRead "read from the tap", Qemu, ALWAYS, [tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu)];
+    Host NetRx "QEMU receives", Qemu, OPTIONAL, [Source::Qemu("receive")];
+    Host NetRxFill "receive queue filled", Qemu, OPTIONAL, [Source::Qemu("fill")];
+    Host NetRxNotify "receive queue notification", Qemu, OPTIONAL, [Source::Qemu("notify")];
+    Host NetInject "receive MSI delivery (APIC)", Interrupt, OPTIONAL, [
+        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        kvm(&["kvm_msi_set_irq"], Scope::All)
+    ];
+    Guest NetGuestInterrupt "guest receive interrupt", Interrupt, OPTIONAL, [
+        tracepoint("irq", &["irq_handler_entry"], Scope::All)
+    ];
+    Guest NetGuestPoll "guest NAPI poll", GuestKernel, ALWAYS, [
+        tracepoint("net", &["napi_gro_receive_entry"], Scope::All)
+    ];
+    Guest NetGuestReceive "guest stack receives", GuestKernel, ALWAYS, [
+        tracepoint("net", &["netif_receive_skb"], Scope::All)
+    ];
+    Guest NetGuestReturn "guest receive call returns", GuestKernel, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
+    ];
+};
+
+/// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
+const TABLES: [&[CheckpointInfo]; 2] = [DISK, NETWORK];
 
 impl Checkpoint {
     /// Number of checkpoints of all classes.
@@ -341,6 +447,18 @@ impl Checkpoint {
         }
         all
     };
+
+    /// Whether requests of one class of device pass both: the begin and the end are all classes'.
+    pub fn is_on_path_with(self, other: Checkpoint) -> bool {
+        let of = |table: &[CheckpointInfo]| {
+            let has = |checkpoint| {
+                matches!(checkpoint, Checkpoint::Begin | Checkpoint::End)
+                    || table.iter().any(|info| info.checkpoint == checkpoint)
+            };
+            has(self) && has(other)
+        };
+        TABLES.into_iter().any(of)
+    }
 
     /// Its row in the table of its class of device.
     pub const fn info(self) -> &'static CheckpointInfo {
@@ -376,25 +494,35 @@ mod tests {
         assert_eq!(serde_json::to_string(&State::CpuWakeUp).unwrap(), "\"cpu-wake-up\"");
     }
 
-    /// The rows of the table in docs/layers.md.
+    /// The rows of the tables in docs/layers.md and docs/network.md.
     #[test]
-    fn the_documented_table_is_this_one() {
-        let docs = include_str!("../../../../docs/layers.md");
-        let (_, table) = docs.split_once("| checkpoint | event | source |\n|---|---|---|\n").unwrap();
-        let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
-        assert_eq!(rows.len(), DISK.len());
-        for (row, info) in rows.into_iter().zip(DISK) {
-            assert!(row.starts_with(&format!("| {} |", info.label)), "{}: {row}", info.label);
-            for source in info.sources {
-                let named = match source {
-                    Source::Tracepoint { names, .. } => row.contains(names[0]),
-                    Source::Calls(calls) => row.contains(calls[0][0]),
-                    Source::Functions(functions) => row.contains(functions[0]),
-                    Source::Qemu(_) => row.contains("uprobe"),
-                    Source::QemuLog(_) => docs.contains("QEMU's own log"),
-                };
-                assert!(named, "{source:?} is not in: {row}");
+    fn the_documented_tables_are_these() {
+        let disk = include_str!("../../../../docs/layers.md");
+        let network = include_str!("../../../../docs/network.md");
+        for (docs, table) in [(disk, DISK), (network, NETWORK)] {
+            let (_, rows) = docs.split_once("| checkpoint | event | source |\n|---|---|---|\n").unwrap();
+            let rows: Vec<&str> = rows.lines().take_while(|line| line.starts_with('|')).collect();
+            assert_eq!(rows.len(), table.len());
+            for (row, info) in rows.into_iter().zip(table) {
+                assert!(row.starts_with(&format!("| {} |", info.label)), "{}: {row}", info.label);
+                for source in info.sources {
+                    let named = match source {
+                        Source::Tracepoint { names, .. } => row.contains(names[0]),
+                        Source::Calls(calls) => row.contains(calls[0][0]),
+                        Source::Functions(functions) => row.contains(functions[0]),
+                        Source::Qemu(_) => row.contains("uprobe"),
+                        Source::QemuLog(_) => docs.contains("QEMU's own log"),
+                    };
+                    assert!(named, "{source:?} is not in: {row}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn paths_share_their_begin_and_end_alone() {
+        use Checkpoint as C;
+        assert!(C::GuestCall.is_on_path_with(C::End) && C::Begin.is_on_path_with(C::NetGuestReturn));
+        assert!(C::NetTx.is_on_path_with(C::NetRx) && !C::NetTx.is_on_path_with(C::QemuPop));
     }
 }

@@ -60,7 +60,7 @@ pub use antipattern::Antipattern;
 pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
 pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
-pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Scope, Side, Source, State};
+pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use event_cost::{EventCost, EventCosts, EventKind};
@@ -106,8 +106,8 @@ pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::{shell_line, shell_path};
 pub use trace::{
-    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, HostDisk, Inside, InsideFacts,
-    Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files,
+    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, GuestNic, HostDisk, Inside,
+    InsideFacts, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files,
 };
 pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,

@@ -1,7 +1,7 @@
 //! The metadata needed to read a trial's traces: `trace.json`, beside the raw pages.
 
 use crate::EventCost;
-use crate::checkpoint::{CheckpointInfo, DISK};
+use crate::checkpoint::{CheckpointInfo, DISK, NETWORK};
 use serde::{Deserialize, Serialize};
 
 /// What observes a trial.
@@ -13,6 +13,8 @@ pub enum Probes {
     None,
     /// Every layer of a block request.
     Layers,
+    /// Every layer of a round trip over the network.
+    Network,
     /// All system calls of QEMU's threads, in a trial of its own: a request makes about twenty, and tracing each costs time.
     Calls,
     /// What runs in the guest, observed by its own kernel.
@@ -25,8 +27,14 @@ impl Probes {
     pub const fn checkpoints(self) -> &'static [CheckpointInfo] {
         match self {
             Probes::Layers => DISK,
+            Probes::Network => NETWORK,
             Probes::None | Probes::Calls | Probes::Inside(_) => &[],
         }
+    }
+
+    /// Whether requests are followed through the layers.
+    pub const fn follows_requests(self) -> bool {
+        !self.checkpoints().is_empty()
     }
 }
 
@@ -225,6 +233,15 @@ pub struct GuestDisk {
     pub interrupts: Vec<u32>,
 }
 
+/// The guest's network card that is measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestNic {
+    /// Its name in the guest.
+    pub name: String,
+    /// The interrupts of its receive queues.
+    pub interrupts: Vec<u32>,
+}
+
 /// Something that could not be observed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
@@ -268,7 +285,10 @@ pub struct TraceFacts {
     pub host_disk: HostDisk,
     /// The disk in the guest; `None` for the micro-guest, which has no kernel.
     pub guest_disk: Option<GuestDisk>,
-    /// The ports or addresses by which the guest kicks the disk's virtqueues: first and length.
+    /// The network card in the guest, where round trips over the network are followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_nic: Option<GuestNic>,
+    /// The ports or addresses by which the guest kicks the device's virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
     /// What an event costs on the host, by repetitions right after the trial; empty where that was not measured.
     #[serde(default)]

@@ -67,6 +67,6 @@ pub use import::qemu::QemuEvents;
 pub use import::{MAX_THREADS, TracedThread, TracedThreads};
 pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
-    Moment, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
+    Moment, Packet, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
 };
 pub use ring::{CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_stats};

@@ -14,6 +14,8 @@ pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, enc
 pub use launch::{Bytes, Launch, STREAM_PIECE, Size, Stream};
 pub use message::{Hello, Mount, Observed, Reply, Request};
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 /// The name of the virtio-serial port on which controller and agent meet.
 pub const PORT: &str = "org.vmtax.agent";
 /// The serial of the guest disk that holds ext4 for files.
@@ -24,6 +26,15 @@ pub const DISK_SERIAL: &str = "vmtax-disk";
 pub const SHARE_SERIAL: &str = "vmtax-share";
 /// The hardware address of the guest's network card.
 pub const SHARE_MAC: &str = "52:54:00:76:6d:78";
+/// The hardware address of the guest's network card that is measured.
+pub const NET_MAC: &str = "52:54:00:76:6d:79";
+/// On a guest's kernel command line: it has the network card that is measured. The kernel hands it to the agent.
+pub const NET_PARAMETER: &str = "vmtax.net";
+/// The address of the measured network card, or natively of its counterpart, and its mask.
+pub const NET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 15);
+pub const NET_MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
+/// The echo server that the measured network reaches, UDP and TCP: the port that RFC 862 gives it.
+pub const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 3, 2), 7);
 /// Where a guest has the shared tree.
 pub const SHARE: &str = "/share";
 

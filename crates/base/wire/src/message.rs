@@ -4,8 +4,8 @@ use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use vmtax_model::{
-    BatchEdge, EventCost, Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult,
-    WorkloadSpec,
+    BatchEdge, EventCost, Execution, GuestDisk, GuestNic, Inside, KernelIdentity, Missing, Probes, ShareMethod,
+    TrialResult, WorkloadSpec,
 };
 
 /// From the controller to the agent.
@@ -180,6 +180,9 @@ pub enum Reply {
 pub struct Observed {
     /// The measured disk, where the machine is a guest.
     pub disk: Option<GuestDisk>,
+    /// The measured network card, likewise.
+    #[serde(default)]
+    pub nic: Option<GuestNic>,
     /// What could not be observed there.
     pub missing: Vec<Missing>,
     /// What an event costs there, by repetitions after the workload.
@@ -194,6 +197,8 @@ impl Observed {
             return Err("the cost of an event that is not a number".to_owned());
         }
         few("interrupts", self.disk.iter().map(|d| d.interrupts.len()).sum())?;
+        few("interrupts", self.nic.iter().map(|nic| nic.interrupts.len()).sum())?;
+        short(self.nic.iter().map(|nic| &nic.name))?;
         check_missing(&self.missing)
     }
 }

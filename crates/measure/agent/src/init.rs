@@ -2,7 +2,7 @@
 
 use crate::devices::{disk_with_serial, wait_for};
 use crate::error::AgentError;
-use crate::{modules, serve};
+use crate::{modules, network, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;
@@ -39,7 +39,15 @@ fn set_up_and_serve() -> Result<(), AgentError> {
     };
     let disk = disk_with_serial(DISK_SERIAL);
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
-    serve(channel, &Places { files, disk, share: None, notified: false }, complaints)
+    let echo = match network::measured() {
+        Some(Err(why)) => {
+            complaints.push(why);
+            None
+        }
+        Some(Ok(echo)) => Some(echo),
+        None => None,
+    };
+    serve(channel, &Places { files, disk, share: None, echo, notified: false }, complaints)
 }
 
 /// The virtio-serial port of the controller, waited for where the kernel has such ports at all: without it the console

@@ -1,16 +1,16 @@
-//! Configures a guest's network card, for a network share or a command.
+//! Configures a guest's network card, for a network share, a command, or measuring it.
 
 use crate::devices::wait_for;
 use std::fs;
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
-use vmtax_wire::SHARE_MAC;
+use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER};
 
-/// Sets the card's address, and enables it.
-pub(crate) fn configure(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
-    let name = card()?;
+/// Sets the address of the card with this hardware address, and enables it.
+pub(crate) fn configure(mac: &str, address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
+    let name = wait_for(|| card(mac)).ok_or_else(|| format!("no network card '{mac}' appeared"))?;
     // Any socket takes these requests.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
     let failed = |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
@@ -48,14 +48,19 @@ pub(crate) fn loopback() -> Result<(), String> {
 }
 
 /// The card with the address that the host gave it; a guest's kernel may have other interfaces.
-fn card() -> Result<String, String> {
+fn card(mac: &str) -> Option<String> {
     let is_ours = |entry: &fs::DirEntry| {
-        fs::read_to_string(entry.path().join("address")).is_ok_and(|address| address.trim_end() == SHARE_MAC)
+        fs::read_to_string(entry.path().join("address")).is_ok_and(|address| address.trim_end() == mac)
     };
-    let found = wait_for(|| fs::read_dir("/sys/class/net").ok()?.flatten().find(is_ours));
-    found
-        .and_then(|entry| entry.file_name().into_string().ok())
-        .ok_or_else(|| format!("no network card '{SHARE_MAC}' appeared"))
+    fs::read_dir("/sys/class/net").ok()?.flatten().find(is_ours)?.file_name().into_string().ok()
+}
+
+/// Configures the card that is measured; `None` where the guest was given none.
+pub(crate) fn measured() -> Option<Result<SocketAddrV4, String>> {
+    // The controller names it on the kernel's command line: a card appears a moment after its driver.
+    let line = fs::read_to_string("/proc/cmdline").ok()?;
+    line.split_whitespace().any(|word| word == NET_PARAMETER).then_some(())?;
+    Some(configure(NET_MAC, NET_ADDRESS, NET_MASK).map(|()| ECHO))
 }
 
 fn request(name: &str) -> libc::ifreq {

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fs;
 use std::path::PathBuf;
 use vmtax_model::ShareMethod;
-use vmtax_wire::{Mount, SHARE};
+use vmtax_wire::{Mount, SHARE, SHARE_MAC};
 
 /// Loads the modules, mounts, and returns the line of `/proc/mounts`.
 pub(crate) fn mount(request: &Mount) -> Result<String, String> {
@@ -16,7 +16,7 @@ pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     }
     let mut complaints = modules::load_for(request.method);
     if let Some((address, mask)) = request.network {
-        network::configure(address, mask)?;
+        network::configure(SHARE_MAC, address, mask)?;
     }
     let source = if request.method.is_image() { disk(&request.source)? } else { PathBuf::from(&request.source) };
     fs::create_dir_all(SHARE).map_err(|e| format!("making {SHARE}: {e}"))?;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use vmtax_model::{Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
-use vmtax_observe::{COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, mount_tracefs};
-use vmtax_wire::{Observed, Reply};
+use vmtax_observe::{COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, guest_nic, mount_tracefs};
+use vmtax_wire::{NET_MAC, Observed, Reply};
 
 /// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
 const BUFFER_KIB: u32 = 48 << 10;
@@ -39,7 +39,7 @@ fn trial(
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // QEMU's system calls are traced on the host only.
     let mut trace =
-        GuestTrace::begin(places, (probes == Probes::Layers).then(|| ProbeSet::guest(probes.checkpoints())))
+        GuestTrace::begin(places, probes, probes.follows_requests().then(|| ProbeSet::guest(probes.checkpoints())))
             .map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
         .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
@@ -58,7 +58,7 @@ fn trial(
     Ok((result, trace.observed))
 }
 
-/// A trace of the measured disk's requests in this guest's kernel.
+/// A trace of the requests to the measured disk or network card in this guest's kernel.
 pub(crate) struct GuestTrace {
     /// What it takes to read them.
     pub observed: Observed,
@@ -66,13 +66,18 @@ pub(crate) struct GuestTrace {
 }
 
 impl GuestTrace {
-    /// Makes it ready; without probes it only tells which disk it is.
-    pub fn begin(places: &Places, probes: Option<ProbeSet>) -> Result<GuestTrace, String> {
-        let disk = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
-        let disk = Some(guest_disk(disk).map_err(|e| e.to_string())?);
+    /// Makes it ready; without a `set` it only tells which device it is.
+    pub fn begin(places: &Places, probes: Probes, set: Option<ProbeSet>) -> Result<GuestTrace, String> {
+        let (mut disk, mut nic) = (None, None);
+        if probes == Probes::Network {
+            nic = Some(guest_nic(NET_MAC).map_err(|e| e.to_string())?);
+        } else {
+            let path = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
+            disk = Some(guest_disk(path).map_err(|e| e.to_string())?);
+        }
         let mut missing = Vec::new();
-        let tracer = probes.and_then(|set| tracer(&set, &mut missing));
-        Ok(GuestTrace { observed: Observed { disk, missing, costs: Vec::new() }, tracer })
+        let tracer = set.and_then(|set| tracer(&set, &mut missing));
+        Ok(GuestTrace { observed: Observed { disk, nic, missing, costs: Vec::new() }, tracer })
     }
 
     /// From now on events are kept.

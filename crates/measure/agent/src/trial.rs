@@ -35,6 +35,9 @@ pub(crate) fn run_in_fresh_process(
             command.arg(flag).arg(path);
         }
     }
+    if let Some(echo) = places.echo {
+        command.arg("--echo").arg(echo.to_string());
+    }
     // SAFETY: between fork and exec one system call is made.
     unsafe {
         // Should the agent and its watchdog both be killed. The thread that starts it waits for it.

@@ -88,6 +88,14 @@ pub enum ProbeError {
         /// What it is, as far as that could be told.
         why: String,
     },
+    /// The network card is not there, or of another kind.
+    #[error("the network card {mac} cannot be traced ({why}): use a guest kernel with the driver virtio_net")]
+    NoNic {
+        /// Its hardware address.
+        mac: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl ProbeError {

@@ -30,7 +30,7 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     }
     let name = link(&device).ok_or_else(|| not("it is not a virtio device"))?;
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name) })
+    Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name, "req") })
 }
 
 /// All virtio-blk disks of this guest, by name.
@@ -62,7 +62,7 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
         regions: on_pci.map_or_else(Vec::new, |pci| regions(&text(&pci.join("resource")))),
         disk: GuestDisk {
             device: kernel_number(major.parse().ok()?, minor.parse().ok()?),
-            interrupts: of_device(interrupts, &file_name(&device)?),
+            interrupts: of_device(interrupts, &file_name(&device)?, "req"),
         },
     })
 }
@@ -83,14 +83,14 @@ pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
 }
 
-/// The interrupts of a virtio device's request queues: `virtio1-req.0` where each queue has its own, else the shared
+/// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own, else the shared
 /// line, on which the device stands as `virtio1`, perhaps among others.
-fn of_device(interrupts: &str, device: &str) -> Vec<u32> {
+pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
     let with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let lines = interrupts.lines().filter(|line| line.split([' ', ',', '\t']).any(wanted));
         lines.filter_map(|line| line.split_once(':')?.0.trim().parse().ok()).collect()
     };
-    let queue = format!("{device}-req");
+    let queue = format!("{device}-{queues}");
     // With one vector for all queues the kernel names it after them together.
     let together = format!("{device}-virtqueues");
     let own = with(&|word| word.strip_prefix(&queue).is_some_and(|rest| rest.starts_with('.')) || word == together);
@@ -117,15 +117,15 @@ LOC:      12345      12345   Local timer interrupts
 
     #[test]
     fn queues_have_interrupts_of_their_own_or_share_the_line() {
-        assert_eq!(of_device(OWN, "virtio1"), [28, 29]);
-        assert_eq!(of_device(OWN, "virtio11"), [31]);
-        assert_eq!(of_device(OWN, "virtio2"), [] as [u32; 0]);
+        assert_eq!(of_device(OWN, "virtio1", "req"), [28, 29]);
+        assert_eq!(of_device(OWN, "virtio11", "req"), [31]);
+        assert_eq!(of_device(OWN, "virtio2", "req"), [] as [u32; 0]);
         let shared = " 10:    100   IO-APIC  10-fasteoi   uhci_hcd:usb1, virtio1,virtio3\n 11:  7  IO-APIC  11-fasteoi   virtio2\n";
-        assert_eq!(of_device(shared, "virtio1"), [10]);
-        assert_eq!(of_device(shared, "virtio3"), [10]);
-        assert_eq!(of_device(shared, "virtio2"), [11]);
+        assert_eq!(of_device(shared, "virtio1", "req"), [10]);
+        assert_eq!(of_device(shared, "virtio3", "req"), [10]);
+        assert_eq!(of_device(shared, "virtio2", "req"), [11]);
         let one = " 27:  5  PCI-MSI 49152-edge  virtio1-config\n 28:  5  PCI-MSI 49153-edge  virtio1-virtqueues\n";
-        assert_eq!(of_device(one, "virtio1"), [28]);
+        assert_eq!(of_device(one, "virtio1", "req"), [28]);
     }
 
     #[test]
@@ -170,7 +170,7 @@ LOC:      12345      12345   Local timer interrupts
     proptest! {
         #[test]
         fn any_text_is_read(text in "[ 0-9a-zA-Z:.,\\-\n]{0,200}") {
-            let _ = of_device(&text, "virtio1");
+            let _ = of_device(&text, "virtio1", "req");
             let _ = regions(&text);
         }
     }

@@ -100,12 +100,12 @@ impl ProbeSet {
     /// The host's side: QEMU's threads on and off the CPU, where they wait for work and hand some to the kernel, in
     /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
     ///
-    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer. `devices` are
-    /// those beneath the disks, as block events print them.
-    pub fn host(
+    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer. `device` is
+    /// what lies behind the guest's.
+    pub fn host<'d>(
         checkpoints: &'static [CheckpointInfo],
         qemu: &[i32],
-        devices: &[u64],
+        device: impl Into<HostDevice<'d>>,
         kvm: bool,
         uprobes: (Vec<Uprobe>, Vec<Missing>),
     ) -> ProbeSet {
@@ -116,8 +116,7 @@ impl ProbeSet {
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        let device: Vec<String> = devices.iter().map(|device| format!("dev == {device}")).collect();
-        let device = (!device.is_empty()).then(|| device.join(" || "));
+        let device = device.into().filter();
         if device.is_none() {
             set.missing.push(Missing {
                 what: HOST_DISK.into(),
@@ -203,6 +202,40 @@ impl ProbeSet {
     pub fn calls(qemu: &[i32]) -> ProbeSet {
         let bound = ALL_CALLS.map(|name| event("raw_syscalls", name, None)).into();
         ProbeSet { threads: qemu.to_vec(), bound, ..ProbeSet::default() }
+    }
+}
+
+/// What lies behind a guest's device on the host.
+#[derive(Debug, Clone, Copy)]
+pub enum HostDevice<'a> {
+    /// The block devices beneath its disks, as block events print them.
+    Blocks(&'a [u64]),
+    /// The tap behind its network card.
+    Tap(&'a str),
+}
+
+impl<'a> From<&'a [u64]> for HostDevice<'a> {
+    fn from(devices: &'a [u64]) -> Self {
+        HostDevice::Blocks(devices)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u64; N]> for HostDevice<'a> {
+    fn from(devices: &'a [u64; N]) -> Self {
+        HostDevice::Blocks(devices)
+    }
+}
+
+impl HostDevice<'_> {
+    /// What its events have in common; `None` where there is no device.
+    fn filter(self) -> Option<String> {
+        match self {
+            HostDevice::Blocks(devices) => {
+                let any: Vec<String> = devices.iter().map(|device| format!("dev == {device}")).collect();
+                (!any.is_empty()).then(|| any.join(" || "))
+            }
+            HostDevice::Tap(name) => Some(format!("name == \"{name}\"")),
+        }
     }
 }
 

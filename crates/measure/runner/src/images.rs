@@ -27,6 +27,7 @@ impl Images {
         let mut images = Images { guests: Vec::new(), rom: None, refused: Vec::new() };
         let purpose = match plan.command() {
             Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
+            None if plan.workloads.iter().any(|w| w.name.needs_network()) => Purpose::Network,
             None => Purpose::Workloads,
         };
         let Some(requirements) = requirements else { return Ok(images) };

@@ -184,6 +184,7 @@ impl<'a> Run<'a> {
             disk: &variant_setup.disk,
             restored,
             share,
+            network: self.plan.workloads.iter().any(|w| w.name.needs_network()),
             command: self.plan.command(),
             scratch: self.scratch,
             log,
@@ -314,7 +315,7 @@ impl<'a> Run<'a> {
     ) -> Result<TrialOutcome, RunError> {
         let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
         let program = self.program(slot);
-        if matches!(probes, Probes::Layers | Probes::Calls) && program.is_none() {
+        if matches!(probes, Probes::Layers | Probes::Network | Probes::Calls) && program.is_none() {
             return Err(no_program(slot.machine));
         }
         let what = Observation {

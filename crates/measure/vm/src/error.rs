@@ -89,6 +89,9 @@ pub enum MachineError {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// A network of the machine's own cannot be made.
+    #[error("net-rr needs a network of its own, and there is none: {0}")]
+    NoNetwork(String),
     /// A share method that this host, QEMU or kernel does not support.
     #[error("{0}")]
     NoShare(String),

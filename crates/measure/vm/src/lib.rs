@@ -12,6 +12,7 @@ mod host_settings;
 mod interrupt;
 mod live;
 pub mod micro_guest;
+mod network;
 mod process;
 mod running;
 mod sandbox;
@@ -33,6 +34,7 @@ pub use error::MachineError;
 pub use host_settings::HostSettings;
 pub use interrupt::Interrupt;
 pub use live::{Fleet, Level, Sample, remove_stale_histograms};
+pub use network::TAP;
 pub use process::child::Watchdog;
 pub use process::watchdog::watchdog;
 pub use running::RunningMachine;
@@ -48,6 +50,7 @@ pub use vm::{FindError, Vm, running};
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{
-    DISK_DEVICE, PROBE_POINTS, read_agent_answers, read_answers, read_command_line, read_domain_stats, read_settings,
+    DISK_DEVICE, NET_DEVICE, NETWORK_PROBE_POINTS, PROBE_POINTS, read_agent_answers, read_answers, read_command_line,
+    read_domain_stats, read_settings,
 };
 pub use vmtax_wire::{Hello, Observed};

@@ -5,7 +5,9 @@ use crate::agent::messages::Files;
 use crate::{MachineError, Vm};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{CpuSeconds, Inside, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{
+    CpuSeconds, Inside, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning, WorkloadSpec,
+};
 use vmtax_wire::{Hello, Observed};
 
 /// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. Dropping it
@@ -32,6 +34,11 @@ pub trait RunningMachine {
     /// What took effect of the guest's share.
     fn share(&self) -> Option<&ShareFacts> {
         None
+    }
+
+    /// The threads of the echo server that its network reaches; none without a network.
+    fn echo_server(&self) -> Vec<QemuThread> {
+        Vec::new()
     }
 
     /// Where the host sees the tree that the guest shares, if that is not where it lies: as long as the machine runs.

@@ -57,12 +57,14 @@ pub struct Setup<'a> {
     pub guest: &'a Guest,
     /// The host CPUs of a native trial; empty: as many as the guest has, whichever.
     pub pinned: &'a [u32],
-    /// How the measured disk is attached: a variant's settings.
+    /// How the measured disk is attached, or the network card where there is a network: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
     /// Host settings that the watchdog restores if this program is killed: file and content.
     pub restored: &'a [(PathBuf, String)],
     /// The tree that is shared with a guest, if any.
     pub share: Option<&'a Sharing>,
+    /// Whether it has a network with an echo server.
+    pub network: bool,
     /// The command that it runs, if any.
     pub command: Option<&'a CommandSpec>,
     /// The files and disks it works on.

@@ -74,11 +74,28 @@ pub enum WorkloadError {
     )]
     Agent(io::Error),
     /// The workload makes no block requests.
-    #[error("{0} makes no block requests, whose stamps could be kept: give seqread")]
+    #[error("{0} makes no block requests: give seqread")]
     NotBlocks(WorkloadName),
+    /// The workload makes no requests that are followed.
+    #[error("{0} makes no requests whose stamps could be kept: give seqread or net-rr")]
+    NoRequests(WorkloadName),
+    /// The echo server does not answer.
+    #[error("net-rr got no answer from {server} over {protocol}{}: {fix}", source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default())]
+    NoEcho {
+        /// Its address.
+        server: std::net::SocketAddrV4,
+        /// `udp` or `tcp`.
+        protocol: &'static str,
+        /// The system's answer, if there is one.
+        source: Option<io::Error>,
+        /// What to do.
+        fix: &'static str,
+    },
     /// More stamps of single requests than are kept.
-    #[error("seqread.count={asked}: stamps of at most {most} requests are kept: give a smaller count")]
+    #[error("{workload}.count={asked}: stamps of at most {most} requests are kept: give a smaller count")]
     TooMany {
+        /// Which workload.
+        workload: WorkloadName,
         /// How many were asked for.
         asked: u64,
         /// How many there may be.

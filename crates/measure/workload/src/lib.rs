@@ -13,6 +13,7 @@ mod error;
 mod options;
 mod outcome;
 mod plan;
+mod recorder;
 mod share;
 mod sysbench;
 mod workloads;
@@ -27,10 +28,11 @@ pub use workloads::descriptor;
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
-pub use workloads::seqread::{BlockWork, block_work, requests, run_with_series};
+pub use workloads::net_rr::{echo, round_trips};
+pub use workloads::seqread::{BlockWork, block_work, requests};
 pub use workloads::syscalls::shortest_call;
 
-use vmtax_model::{Places, TrialResult, WorkloadSpec};
+use vmtax_model::{Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 
 /// Parses every option, fills in the defaults, and sees that they go together.
 ///
@@ -46,6 +48,20 @@ pub fn check(spec: &WorkloadSpec) -> Result<Checked, WorkloadError> {
 /// As they have.
 pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, WorkloadError> {
     check(spec)?.run(places)
+}
+
+/// Runs a workload, and keeps the stamps of each of its requests, up to four million, in memory that is there before the first.
+/// A result whose operations are more says how many were not kept.
+///
+/// # Errors
+/// As [`run`]; [`WorkloadError::NoRequests`] for workloads other than `seqread` and `net-rr`, [`WorkloadError::TooMany`], and
+/// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
+pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+    match spec.name {
+        WorkloadName::Seqread => workloads::seqread::run_with_series(spec, places),
+        WorkloadName::NetRr => workloads::net_rr::run_with_series(spec, places),
+        other => Err(WorkloadError::NoRequests(other)),
+    }
 }
 
 /// Sets an option by its name or an alias: fio's `bs`, `rw`, `iodepth`.

@@ -193,7 +193,7 @@ fn stamps_that_cannot_be_kept_and_disks_too_small_are_refused() {
     let disk = written(&directory, 1 << 20);
     let refused = |spec: &WorkloadSpec| run_with_series(spec, &places(&disk)).unwrap_err();
     let cpu = refused(&WorkloadSpec::new(WorkloadName::Cpu));
-    assert!(matches!(cpu, WorkloadError::NotBlocks(WorkloadName::Cpu)), "{cpu}");
+    assert!(matches!(cpu, WorkloadError::NoRequests(WorkloadName::Cpu)), "{cpu}");
     assert!(matches!(refused(&spec(&[("count", "5000000")])), WorkloadError::TooMany { asked: 5_000_000, .. }));
     let few = refused(&spec(&[("block-size", "64K"), ("depth", "17")])).to_string();
     assert!(few.contains("has 16 blocks of 65536, fewer than depth=17"), "{few}");

@@ -3,7 +3,7 @@
 use crate::ExportError;
 use crate::run::Run;
 use vmtax_layers::{JoinedRequest, JoinedTrial, VmTrial};
-use vmtax_model::{Machine, Probes, Study, TrialRecord, files};
+use vmtax_model::{Machine, Study, TrialRecord, files};
 use vmtax_recording::Recording;
 
 /// A trial's joined requests, with what tells the trial from others.
@@ -38,7 +38,7 @@ impl<'a> ObservedTrials<'a> {
     /// # Errors
     /// [`ExportError`] when a trace cannot be read, or the run has no date.
     pub fn of(recording: &'a Recording) -> Result<ObservedTrials<'a>, ExportError> {
-        let is_observed = |t: &&TrialRecord| t.probes == Probes::Layers && t.result().is_some();
+        let is_observed = |t: &&TrialRecord| t.probes.follows_requests() && t.result().is_some();
         let disks = match recording.plan.study {
             // Of imported traces without requests there is no such file.
             Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),

@@ -18,7 +18,7 @@ fn checkpoint_columns() -> [String; Checkpoint::COUNT] {
 }
 
 /// A state's name in files, and the column of the time in it.
-const STATES: [(State, &str, &str); 7] = [
+const STATES: [(State, &str, &str); 8] = [
     (State::Running, "running", "running_ns"),
     (State::Runnable, "runnable", "runnable_ns"),
     (State::GuestRunnable, "guest_runnable", "guest_runnable_ns"),
@@ -26,6 +26,7 @@ const STATES: [(State, &str, &str); 7] = [
     (State::Lock, "lock", "lock_ns"),
     (State::Waiting, "waiting", "waiting_ns"),
     (State::InRing, "in_ring", "in_ring_ns"),
+    (State::Queued, "queued", "queued_ns"),
 ];
 
 fn state(state: State) -> &'static str {

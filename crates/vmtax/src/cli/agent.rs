@@ -1,6 +1,7 @@
 //! Arguments of the guest agent and the watchdog. Except `agent run` and `agent observe`, only the program itself gives them.
 
 use clap::{Args, Subcommand};
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use vmtax_studies::duration;
 
@@ -27,6 +28,9 @@ Examples:
     /// Answer a controller's requests on standard input
     #[command(hide = true)]
     Serve(AgentServeArgs),
+    /// Send back what comes on the UDP socket that is standard input, and on connections to the TCP socket on descriptor 4
+    #[command(hide = true)]
+    Echo,
 }
 
 #[derive(Debug, Args)]
@@ -41,7 +45,7 @@ pub struct AgentRunArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write each operation's own stamps to this file (seqread)
+    /// Write each operation's own stamps to this file (seqread, net-rr)
     #[arg(long, value_name = "FILE", hide = true)]
     pub series: Option<PathBuf>,
     /// Standard input is a socket to the agent: send the begin and end of batches on it
@@ -62,7 +66,7 @@ pub struct AgentObserveArgs {
     pub output: PathBuf,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct PlaceArgs {
     /// The directory for files
     #[arg(long, value_name = "DIR")]
@@ -73,6 +77,9 @@ pub struct PlaceArgs {
     /// The shared tree; only its folder `scratch` is written to
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
+    /// The echo server of net-rr, UDP and TCP (RFC 862): ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub echo: Option<SocketAddrV4>,
 }
 
 #[derive(Debug, Args)]

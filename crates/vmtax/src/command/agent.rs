@@ -50,7 +50,8 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
 }
 
 fn places(args: &PlaceArgs) -> Places {
-    Places { files: args.files.clone(), disk: args.disk.clone(), share: args.share.clone(), notified: false }
+    let PlaceArgs { files, disk, share, echo } = args.clone();
+    Places { files, disk, share, echo, notified: false }
 }
 
 fn options_help(name: WorkloadName) -> String {
@@ -72,6 +73,11 @@ fn options_help(name: WorkloadName) -> String {
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
     confine(&Confinement { cpus: args.cpus, pinned: args.pinned.clone(), cgroup: args.cgroup.clone() })?;
     serve(std::io::stdin(), &places(&args.places), Vec::new())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn agent_echo() -> Result<ExitCode, Fault> {
+    vmtax_workload::echo().map_err(|e| Fault::file("the echo server".to_owned(), e))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -26,7 +26,7 @@ mod tune;
 mod undo;
 mod vms;
 
-pub use agent::{agent_observe, agent_run, agent_serve, jail, watchdog};
+pub use agent::{agent_echo, agent_observe, agent_run, agent_serve, jail, watchdog};
 pub use build::build;
 pub use compare::compare;
 pub use doctor::doctor;

@@ -31,6 +31,7 @@ mod layers_faults;
 mod layers_rights;
 mod matrix;
 mod my_vm;
+mod network;
 mod planted;
 mod profile;
 mod profile_exits;

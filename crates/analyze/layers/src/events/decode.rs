@@ -4,6 +4,7 @@ use super::calls::is_wait;
 use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
 use crate::disk::header::kind_of_header;
+use crate::net::is_call_of_network;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, EventKind, PROBE_GROUP, Side, TraceFacts};
@@ -90,7 +91,13 @@ impl Readers {
             {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
+            Some(KernelEvent::Irq { irq })
+                if facts.guest_nic.as_ref().is_some_and(|n| n.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
+            {
+                GuestEvent::Passes(self.checkpoint(event)?)
+            }
             Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),
+            Some(KernelEvent::Packet(packet)) => GuestEvent::Packet(self.checkpoint(event)?, packet),
             Some(other) => request(other, disk?)?,
             None => return None,
         })
@@ -112,6 +119,13 @@ impl Readers {
         Some(match what {
             None => HostEvent::Passes(self.checkpoint(event)?, self.probe(event)?),
             Some(KernelEvent::Sched(sched)) => HostEvent::Sched(sched),
+            Some(KernelEvent::Packet(packet)) => HostEvent::Packet(self.checkpoint(event)?, packet),
+            // Of a round trip over the network single calls are checkpoints themselves.
+            Some(KernelEvent::SysEnter { .. } | KernelEvent::SysExit { .. })
+                if self.checkpoint(event).is_some_and(is_call_of_network) =>
+            {
+                HostEvent::Passes(self.checkpoint(event)?, Mark::default())
+            }
             Some(KernelEvent::SysEnter { nr, args }) => HostEvent::Enter { nr: u32::try_from(nr).ok()?, args },
             // Where waits are traced alone, only their returns are.
             Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => HostEvent::Woke,

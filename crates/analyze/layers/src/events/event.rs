@@ -1,7 +1,7 @@
 //! Trace records as the join uses them, independent of file formats and kernel versions.
 
 use vmtax_model::{Checkpoint, EventKind, RequestKind};
-use vmtax_trace::{Moment, Sched};
+use vmtax_trace::{Moment, Packet, Sched};
 
 /// Both the kernel's block events and QEMU give places on a disk in sectors of this, whatever the disk's own are.
 pub(crate) const SECTOR: u64 = 512;
@@ -51,6 +51,8 @@ pub(crate) enum GuestEvent {
     },
     /// A request, or several, pass a checkpoint.
     Passes(Checkpoint),
+    /// A packet passes a checkpoint.
+    Packet(Checkpoint, Packet),
     /// Something that no request needs, but that took time to record.
     Other,
 }
@@ -68,6 +70,8 @@ pub(crate) enum HostEvent {
     Woke,
     /// A request, or several, pass a checkpoint.
     Passes(Checkpoint, Mark),
+    /// A packet passes a checkpoint.
+    Packet(Checkpoint, Packet),
     /// The same in the host's block layer: bytes of the host's device.
     OnDevice(Checkpoint, Mark),
     /// Something that no request needs, but that took time to record.

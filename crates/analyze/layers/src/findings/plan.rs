@@ -45,7 +45,7 @@ pub fn findings<'a>(
                 data.control.add(&latency);
                 data.control_medians.add(record.round, &latency);
             }
-            Probes::Layers => match join(&folder, record) {
+            Probes::Layers | Probes::Network => match join(&folder, record) {
                 Ok(trial) => {
                     read += 1;
                     data.sums.add(record.round, &trial);

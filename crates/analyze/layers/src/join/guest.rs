@@ -7,7 +7,7 @@ use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent};
 use vmtax_model::TraceFacts;
-use vmtax_trace::{EventWindow, Moment, SchedTimeline};
+use vmtax_trace::{EventWindow, Moment, Packet, SchedTimeline};
 
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,7 @@ pub(crate) struct GuestWindow {
     /// By entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
+    pub packets: Passed<(Moment, Packet)>,
     pub recorded: RecordedWindow,
     requests: InFlight,
 }
@@ -51,6 +52,7 @@ impl GuestWindow {
             GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
+            GuestEvent::Packet(checkpoint, packet) => self.packets.push(checkpoint, at, (now, packet)),
             GuestEvent::Other => {}
         }
         None
@@ -63,7 +65,8 @@ impl GuestWindow {
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.recorded.len() + self.requests.len()
+        let events = self.tasks.remembers() + self.calls.len() + self.recorded.len();
+        events + self.passed.len() + self.packets.len() + self.requests.len()
     }
 
     /// Forgets what was over before `at`.
@@ -71,6 +74,7 @@ impl GuestWindow {
         self.tasks.forget(at);
         self.calls.forget(at);
         self.passed.forget(at);
+        self.packets.forget(at);
         self.recorded.forget(at);
         self.requests.forget(at);
     }

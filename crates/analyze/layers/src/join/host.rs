@@ -8,7 +8,7 @@ use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Role, TraceFacts};
-use vmtax_trace::{EventWindow, Sched, SchedTimeline};
+use vmtax_trace::{EventWindow, Packet, Sched, SchedTimeline};
 
 /// A system call of a thread.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,14 @@ pub(crate) struct Passing {
     pub mark: Mark,
 }
 
+/// A packet that passed a checkpoint, and the thread that was current.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassingPacket {
+    pub tid: i32,
+    pub interrupt: bool,
+    pub packet: Packet,
+}
+
 /// The histories of the host, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct HostWindow {
@@ -39,6 +47,7 @@ pub(crate) struct HostWindow {
     /// Of these, those that run vCPUs.
     pub vcpus: BTreeSet<i32>,
     pub passed: Passed<Passing>,
+    pub packets: Passed<PassingPacket>,
     /// QEMU's descriptors of the disk's file.
     pub descriptors: Vec<i32>,
     pub recorded: RecordedWindow,
@@ -96,6 +105,9 @@ impl HostWindow {
                 self.woken.entry(tid).or_default().push(at, ());
             }
             HostEvent::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
+            HostEvent::Packet(checkpoint, packet) => {
+                self.packets.push(checkpoint, at, PassingPacket { tid, interrupt, packet });
+            }
             HostEvent::OnDevice(checkpoint, mark) => {
                 for mark in self.extents.in_file(mark) {
                     self.passed.push(checkpoint, at, Passing { tid, mark });
@@ -130,7 +142,7 @@ impl HostWindow {
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
             + self.woken.values().map(EventWindow::len).sum::<usize>();
-        calls + self.tasks.remembers() + self.passed.len() + self.recorded.len()
+        calls + self.tasks.remembers() + self.passed.len() + self.packets.len() + self.recorded.len()
     }
 
     /// Forgets what was over before `at`.
@@ -141,6 +153,7 @@ impl HostWindow {
         self.woken.values_mut().for_each(|woken| woken.forget(at));
         self.tasks.forget(at);
         self.passed.forget(at);
+        self.packets.forget(at);
         self.recorded.forget(at);
     }
 }

@@ -13,6 +13,8 @@ pub(crate) enum Reason {
     Violation,
     /// The guest's block layer shows no request for it.
     NoRequest,
+    /// A stack of the guest shows no packet of it.
+    NoPacket,
     /// It lacks a checkpoint that the others have.
     Missing(Checkpoint),
 }

@@ -11,6 +11,8 @@ use crate::disk::follow::Follow;
 use crate::disk::in_device::{Ended, InDevice};
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent, HostEvent};
+use crate::net::follow as net;
+use crate::net::frames::Frames;
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -27,6 +29,8 @@ const NOTIFICATION_US: f64 = 50_000.0;
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
     unstamped: bool,
+    /// Operations are round trips over the network, whose packets are these.
+    frames: Option<Frames>,
     /// Of a guest that the host alone shows.
     in_device: InDevice,
     /// In the order in which they began, host ticks.
@@ -60,6 +64,7 @@ impl Join {
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
         Join {
             unstamped: false,
+            frames: None,
             in_device: InDevice::default(),
             bytes,
             params: MatchParams { view, bound, slack, alone },
@@ -84,6 +89,11 @@ impl Join {
         let join = Join::new(facts, Vec::new(), 0, View::Kernel, bound);
         // How many there are at once is not known beforehand.
         Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
+    }
+
+    /// For round trips over the network.
+    pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, bound: u64) -> Self {
+        Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) }
     }
 
     /// With what the requests may lack although most have it.
@@ -219,7 +229,7 @@ impl Join {
 
     /// Ends an operation: with a joined request, or with the reason why there is none.
     fn end(&mut self, operation: Stamped) {
-        if self.params.view != View::Kernel {
+        if self.frames.is_none() && self.params.view != View::Kernel {
             // Without a block layer to tell of requests, the operation itself is one.
             self.follow(GuestRequest::of_operation(&operation, self.bytes));
         }
@@ -234,6 +244,11 @@ impl Join {
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
         let Stamped { begin, end, key } = operation;
+        if let Some(frames) = self.frames {
+            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params: self.params };
+            let path = round_trip.path(&operation)?;
+            return self.whole(path, &GuestRequest::of_operation(&operation, 0), (begin, end, key));
+        }
         let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
         let of_mine = self.paths.within(begin, end).filter(|(_, (part, _))| mine(part));

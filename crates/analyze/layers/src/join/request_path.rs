@@ -11,6 +11,8 @@ pub(crate) enum PassedBy {
     Thread(i32),
     /// The host's kernel, or its disk.
     Host,
+    /// Nobody: it lay in a queue.
+    Queue,
 }
 
 /// The checkpoints of a request, each with who made it pass.
@@ -43,7 +45,7 @@ impl RequestPath {
     pub fn thread(&self, checkpoint: Checkpoint) -> Option<(u64, i32)> {
         self.marks[checkpoint as usize].and_then(|(at, by)| match by {
             PassedBy::Thread(tid) => Some((at, tid)),
-            PassedBy::Guest(_) | PassedBy::Host => None,
+            PassedBy::Guest(_) | PassedBy::Host | PassedBy::Queue => None,
         })
     }
 

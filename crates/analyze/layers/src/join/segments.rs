@@ -73,7 +73,7 @@ impl Sides<'_> {
             let who = match by {
                 PassedBy::Guest(_) => Who::Guest,
                 PassedBy::Thread(tid) => self.thread_table.who(tid, self.host),
-                PassedBy::Host => Who::Host,
+                PassedBy::Host | PassedBy::Queue => Who::Host,
             };
             request.set(checkpoint, at, who);
             // The workload's own stamps bound the whole, not an interval; but what it did before the last of them is known.
@@ -128,10 +128,11 @@ impl Sides<'_> {
     /// The segments of an interval, latest first.
     fn interval(&mut self, interval: Interval, by: PassedBy, segments: &mut Vec<Segment>) {
         match by {
-            // The disk's own work, or a kernel thread's of which nothing is known.
-            PassedBy::Host => {
+            // The disk's own work, a kernel thread's of which nothing is known, or none at all.
+            PassedBy::Host | PassedBy::Queue => {
+                let state = if by == PassedBy::Queue { State::Queued } else { State::Running };
                 let recorded = self.host.recorded.on_path(None, 0, interval.from, interval.at);
-                segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at, recorded));
+                segments.push(interval.segment(state, Who::Host, interval.from, interval.at, recorded));
             }
             PassedBy::Thread(tid) => {
                 for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
@@ -201,7 +202,7 @@ fn limits(path: &RequestPath) -> [u64; Checkpoint::COUNT] {
     for (checkpoint, at, by) in path.marks().rev() {
         match by {
             PassedBy::Guest(_) => next = next.min(at),
-            PassedBy::Thread(_) | PassedBy::Host => limits[checkpoint as usize] = next,
+            PassedBy::Thread(_) | PassedBy::Host | PassedBy::Queue => limits[checkpoint as usize] = next,
         }
     }
     limits

@@ -111,6 +111,7 @@ pub fn facts() -> TraceFacts {
             descriptors: vec![9],
         },
         guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
+        guest_nic: None,
         notify: Vec::new(),
         host_costs: Vec::new(),
         guest_costs: Vec::new(),
@@ -123,9 +124,10 @@ pub fn on_host(what: &HostEvent) -> EventKind {
     match what {
         HostEvent::Sched(_) => EventKind::Schedule,
         HostEvent::Enter { .. } | HostEvent::Exit | HostEvent::Woke => EventKind::Call,
-        HostEvent::Passes(Checkpoint::KvmNotify, _) | HostEvent::OnDevice(..) | HostEvent::Other => {
-            EventKind::Tracepoint
-        }
+        HostEvent::Passes(Checkpoint::KvmNotify, _)
+        | HostEvent::OnDevice(..)
+        | HostEvent::Packet(..)
+        | HostEvent::Other => EventKind::Tracepoint,
         HostEvent::Passes(..) => EventKind::Uprobe,
     }
 }

@@ -42,10 +42,16 @@ pub(crate) fn label(from: Checkpoint, to: Checkpoint) -> String {
 /// kernel if the device works within it.
 pub(crate) fn layer(from: Checkpoint, to: Checkpoint) -> Layer {
     use Layer as L;
-    let passed = || Checkpoint::ALL.into_iter().filter(|c| *c > from && *c <= to);
+    // The begin and the end are of every path.
+    let (of_from, of_to) = (|c: Checkpoint| c.is_on_path_with(from), |c: Checkpoint| c.is_on_path_with(to));
+    let passed = || Checkpoint::ALL.into_iter().filter(|c| *c > from && *c <= to && of_from(*c) && of_to(*c));
     let has = |layer| passed().any(|c| c.info().layer == layer);
     let only = |layers: &[Layer]| passed().all(|c| layers.contains(&c.info().layer));
     let last = to.info().layer;
+    if from >= Checkpoint::NetGuestCall && has(L::Server) && last != L::Server {
+        // What lies on both sides of the server is nobody's alone: the host's kernel has the most of it.
+        return L::HostKernel;
+    }
     match (has(L::Kvm) || has(L::Notify), has(L::Interrupt)) {
         _ if only(&[last]) => last,
         _ if only(&[L::GuestApplication, L::GuestKernel]) => L::GuestKernel,
@@ -125,10 +131,13 @@ fn fractions<'a>(requests: impl Iterator<Item = &'a JoinedRequest>) -> [f64; Che
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::{CheckpointInfo, DISK, NETWORK};
 
     #[test]
     fn each_interval_of_the_whole_path_has_its_layer() {
-        let layers: Vec<Layer> = Checkpoint::ALL.windows(2).map(|w| layer(w[0], w[1])).collect();
+        let layers = |table: &[CheckpointInfo]| -> Vec<Layer> {
+            table.windows(2).map(|w| layer(w[0].checkpoint, w[1].checkpoint)).collect()
+        };
         use Layer::*;
         let expected = [
             GuestApplication,
@@ -150,7 +159,9 @@ mod tests {
             GuestKernel,
             GuestApplication,
         ];
-        assert_eq!(layers, expected);
+        assert_eq!(layers(DISK), expected);
+        let expected: Vec<Layer> = NETWORK[1..].iter().map(|info| info.layer).collect();
+        assert_eq!(layers(NETWORK), expected);
     }
 
     #[test]
@@ -168,5 +179,9 @@ mod tests {
         assert_eq!(layer(S::QemuSubmit, S::HostIssue), Layer::Qemu);
         assert_eq!(layer(S::GuestNotify, S::GuestInterrupt), Layer::Qemu);
         assert_eq!(layer(S::GuestCall, S::GuestNotify), Layer::GuestKernel);
+        assert_eq!(layer(S::NetGuestXmit, S::NetTxWake), Layer::Notify);
+        assert_eq!(layer(S::NetGuestXmit, S::NetTapReceive), Layer::Notify);
+        assert_eq!(layer(S::NetTapReceive, S::NetTapRead), Layer::HostKernel);
+        assert_eq!(layer(S::NetTapRead, S::NetGuestInterrupt), Layer::Interrupt);
     }
 }

@@ -10,13 +10,14 @@ use crate::events::trace_reader::{TraceReader, next, open};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
+use crate::net::frames::Frames;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_model::{
-    ClockFinding, EventCost, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files,
+    ClockFinding, EventCost, Missing, Probes, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files,
 };
 
 /// Bytes of an operation where the workload does not say.
@@ -67,13 +68,16 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
         Some(_) => Vec::new(),
     };
+    let frames = Frames::of(record).filter(|_| record.probes == Probes::Network);
     let view = match &guest {
+        Some(_) if frames.is_some() && facts.guest_nic.is_some() => View::Kernel,
         _ if !record.machine.has_kernel() => View::Driver,
         Some(guest) if facts.guest_disk.is_some() && guest.readers.has_requests() => View::Kernel,
         _ => View::Blind,
     };
     let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
-    if unstamped && view != View::Kernel {
+    // The stamps of the host alone do not tell which packet is whose.
+    if (unstamped || frames.is_some()) && view != View::Kernel {
         return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
     }
     let costs = costs(&facts, of_guest.is_some(), host.is_some());
@@ -81,9 +85,10 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
     let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
-    let mut join = match unstamped {
-        true => Join::unstamped(&facts, bound),
-        false => Join::new(&facts, operations, block_size(record), view, bound),
+    let mut join = match (unstamped, frames) {
+        (true, _) => Join::unstamped(&facts, bound),
+        (false, Some(frames)) => Join::network(&facts, operations, frames, bound),
+        (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
     };
 
     let mut guest = guest.as_ref().map(|g| TraceReader::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;

@@ -53,6 +53,7 @@ pub(super) fn facts(trace: &VmTrace) -> TraceFacts {
         kvm_offset: None,
         host_disk: HostDisk::default(),
         guest_disk: None,
+        guest_nic: None,
         notify: Vec::new(),
         missing: Vec::new(),
         host_costs: Vec::new(),

@@ -106,8 +106,11 @@ impl Plan {
             return invalid("exec runs your command, and none is given: use `vmtax exec -- CMD`");
         }
         match &self.study {
-            Study::Layers if !self.probes.contains(&Probes::Layers) => {
-                invalid("the study 'layers' observes requests: add \"layers\" to probes")
+            Study::Layers if !self.probes.iter().any(|probes| probes.follows_requests()) => {
+                invalid("the study 'layers' observes requests: add \"layers\" or \"network\" to probes")
+            }
+            _ if self.probes.contains(&Probes::Network) && !self.workloads.iter().all(|w| w.name.needs_network()) => {
+                invalid("the probes \"network\" follow round trips over the network: run net-rr alone")
             }
             Study::Exec(_) => self.check_command(),
             Study::Compare(compare) => self.check_comparison(compare.settings),

@@ -95,7 +95,7 @@ impl PlanFile {
             _ if self.range.is_some() => "scale",
             Study::Overhead if self.command.is_some() => "exec",
             Study::Overhead if self.tree.is_some() && shares() => "share",
-            Study::Overhead if self.probes.contains(&Probes::Layers) => "layers",
+            Study::Overhead if self.probes.iter().any(|probes| probes.follows_requests()) => "layers",
             study => study.name(),
         }
     }

@@ -14,6 +14,8 @@ pub enum Needs {
     Disk,
     /// Besides, the shared tree ([`crate::Places::share`]).
     Share,
+    /// Besides, an echo server that it reaches over the network ([`crate::Places::echo`]).
+    Network,
     /// A command of the user's ([`crate::CommandSpec`]).
     Command,
     /// No operating system: it runs on the bare-metal micro-guest alone.
@@ -94,6 +96,11 @@ impl WorkloadName {
     /// Whether it needs the shared tree ([`crate::Places::share`]).
     pub const fn needs_share(self) -> bool {
         matches!(self.needs(), Needs::Share)
+    }
+
+    /// Whether it needs a network with an echo server ([`crate::Places::echo`]).
+    pub const fn needs_network(self) -> bool {
+        matches!(self.needs(), Needs::Network)
     }
 
     /// Those that `run` makes when none is named: what a system alone suffices for.

@@ -4,6 +4,7 @@ use crate::WorkloadName;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 /// Where the workloads that need files and disks find room for them.
@@ -15,6 +16,8 @@ pub struct Places {
     pub disk: Option<PathBuf>,
     /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
     pub share: Option<PathBuf>,
+    /// The echo server of `net-rr`, UDP and TCP on the same port.
+    pub echo: Option<SocketAddrV4>,
     /// Whether standard input is a socket to the agent, which is notified of each [`BatchEdge`].
     pub notified: bool,
 }

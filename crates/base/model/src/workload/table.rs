@@ -59,6 +59,12 @@ macro_rules! workloads {
             SeqreadTail "latency-p99" Nanoseconds Lower "O_DIRECT request, p99" of "read";
             SeqreadRate "reads" PerSecond Higher "O_DIRECT requests" of "read";
         }
+        /// Requests over the network, one at a time, each answered by an echo server.
+        NetRr "net-rr", in net_rr, needs Network, published [] {
+            NetRrMedian "latency-p50" Nanoseconds Lower "network round trip, p50" of "round-trip";
+            NetRrTail "latency-p99" Nanoseconds Lower "network round trip, p99" of "round-trip";
+            NetRrRate "transactions" PerSecond Higher "network transactions" of "round-trip";
+        }
         /// A tree copied out of the share, walked, and mapped.
         Tree "tree", in tree, needs Share, published [] {
             TreeSmallCold "small-cold" PerSecond Higher "small files, cold" of "open-cold";

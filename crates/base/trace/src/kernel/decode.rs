@@ -38,6 +38,8 @@ pub enum KernelEvent<'a> {
     BlockIssue(BlockRequest<'a>),
     /// `block_rq_complete`.
     BlockComplete(BlockRequest<'a>),
+    /// A tracepoint of the network stack: a packet passes it.
+    Packet(Packet),
     /// `irq_handler_entry`.
     Irq {
         /// The interrupt's number.
@@ -120,6 +122,15 @@ pub struct BlockRequest<'a> {
     pub sectors: u64,
     /// What it asks for (`blk_fill_rwbs`); empty where the record does not say.
     pub rwbs: &'a [u8],
+}
+
+/// A packet in a kernel's network stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// The kernel's address for it, by which it is known until it is freed.
+    pub skb: u64,
+    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in.
+    pub len: u64,
 }
 
 /// A guest's access that KVM traps.
@@ -213,6 +224,11 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     ("block", "block_rq_insert", BLOCK, |r| Some(KernelEvent::BlockInsert(r.request()?))),
     ("block", "block_rq_issue", BLOCK, |r| Some(KernelEvent::BlockIssue(r.request()?))),
     ("block", "block_rq_complete", BLOCK, |r| Some(KernelEvent::BlockComplete(r.request()?))),
+    ("net", "net_dev_queue", PACKET, packet),
+    ("net", "net_dev_start_xmit", PACKET, packet),
+    ("net", "napi_gro_receive_entry", PACKET, packet),
+    ("net", "netif_receive_skb", PACKET, packet),
+    ("skb", "skb_copy_datagram_iovec", PACKET, packet),
     ("irq", "irq_handler_entry", &["irq"], |r| Some(KernelEvent::Irq { irq: r.number(0)? })),
     ("ftrace", "function", &[], |_| Some(KernelEvent::Function)),
     ("kvm", "kvm_exit", &["exit_reason", "isa?"], |r| {
@@ -239,6 +255,12 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
 ];
 
 const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];
+
+const PACKET: &[&str] = &["skbaddr", "len"];
+
+fn packet<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
+    Some(KernelEvent::Packet(Packet { skb: record.number(0)?, len: record.number(1)? }))
+}
 
 /// The number, then arguments.
 fn sys_enter<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {

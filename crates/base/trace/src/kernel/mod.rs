@@ -7,7 +7,7 @@ mod timeline;
 mod window;
 
 pub use call_times::{CallPhase, CallTimes, call_rows};
-pub use decode::{BlockRequest, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Sched};
+pub use decode::{BlockRequest, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Packet, Sched};
 pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};
 pub use timeline::{Moment, SchedTimeline, ThreadState, Waker};
 pub use window::EventWindow;

@@ -40,7 +40,7 @@ pub(crate) fn run(
     let root = guest.then(|| Path::new(root::ROOT));
     let mut trace = match probes {
         Probes::None => None,
-        _ => match GuestTrace::begin(places, Some(ProbeSet::guest_of_command(probes.checkpoints()))) {
+        _ => match GuestTrace::begin(places, probes, Some(ProbeSet::guest_of_command(probes.checkpoints()))) {
             Ok(trace) => Some(trace),
             Err(error) => return Ok(Reply::Failed { error }),
         },

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use vmtax_model::{Places, ShareMethod};
-use vmtax_wire::{Bytes, SHARE, writable_tag};
+use vmtax_wire::{Bytes, SHARE, SHARE_MAC, writable_tag};
 
 const LAYER: &str = "/layer";
 pub(crate) const ROOT: &str = "/root";
@@ -89,7 +89,7 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
 
 /// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
 fn connect(root: &Path) -> Result<(), String> {
-    network::configure(Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
+    network::configure(SHARE_MAC, Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
     network::route_all(Ipv4Addr::new(10, 0, 2, 2))?;
     let names = root.join("etc/resolv.conf");
     // It may point to where the host's own resolver writes.

@@ -9,7 +9,8 @@ use vmtax_model::KernelFacts;
 pub(crate) const LIST: &str = "vmtax/modules-command.list";
 /// The layer above the host's files.
 const LAYER: &str = "overlay";
-const CARD: &str = "virtio_net";
+/// A network card's driver.
+pub(crate) const CARD: &str = "virtio_net";
 
 /// In load order, those that are loaded in any case left out.
 pub(crate) fn find(

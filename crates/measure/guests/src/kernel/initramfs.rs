@@ -24,6 +24,8 @@ const PORT: &str = "virtio_console";
 pub enum Purpose {
     /// Workloads, with disks.
     Workloads,
+    /// Workloads that have a network card, too.
+    Network,
     /// A command on the host's files.
     Command {
         /// Whether there is a network card.
@@ -67,7 +69,8 @@ pub fn initramfs(
             // A command has the host's files: without a disk for what it writes it needs the bus alone.
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
-            let wanted: Vec<&str> = base.iter().copied().chain(port).collect();
+            let card = (purpose == Purpose::Network).then_some(command_modules::CARD);
+            let wanted: Vec<&str> = base.iter().copied().chain(card).chain(port).collect();
             let modules = tree.load_order(kernel, &wanted)?;
             for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
                 match found {

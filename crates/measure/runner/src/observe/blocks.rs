@@ -1,14 +1,14 @@
-//! The checkpoints of block requests, or QEMU's system calls, in one trial: the host's side of it.
+//! The checkpoints of block requests, of round trips over the network, or QEMU's system calls, in one trial: the host's side of it.
 
 use super::observer::{Observation, Observer, PING, answered, failed};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
-use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, Side, TraceFacts, files};
-use vmtax_observe::{ProbeError, ProbeSet, Tracer};
+use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, QemuThread, SCHEMA, Side, TraceFacts, files};
+use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{DISK_DEVICE, MachineError, Observed, RunningMachine, Vm};
+use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, TAP, Vm};
 
 /// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
@@ -17,6 +17,8 @@ const BUFFER_KIB: u32 = 64 << 10;
 pub(super) struct BlockObserver {
     vm: Vm,
     store: TrialFiles,
+    /// The guest's device, as the monitor names it.
+    device: &'static str,
     disk: Option<PathBuf>,
     host_disk: HostDisk,
     tracer: Option<Tracer>,
@@ -42,7 +44,7 @@ impl BlockObserver {
                 HostDisk::default()
             })
         });
-        let tracer = host_tracer(&vm, what, &host_disk, &mut missing);
+        let tracer = host_tracer(&vm, what, &host_disk, &machine.echo_server(), &mut missing);
         let pings = vec![machine.ping(PING)];
         if let Some(tracer) = &tracer {
             tracer.on().map_err(failed("starting to trace"))?;
@@ -52,6 +54,7 @@ impl BlockObserver {
         Ok(BlockObserver {
             vm,
             store,
+            device: device(what.probes),
             disk,
             host_disk,
             tracer,
@@ -80,6 +83,7 @@ impl Observer for BlockObserver {
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
         let BlockObserver {
             vm,
+            device,
             mut store,
             disk,
             mut host_disk,
@@ -101,8 +105,8 @@ impl Observer for BlockObserver {
         let moments = log.map(|log| log.end(&vm, &mut store)).transpose()?;
         pings.push(machine.ping(PING));
         // Asked after the trial: a guest may place its device only when it first uses it.
-        let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(DISK_DEVICE))?;
-        let threads = vm.threads();
+        let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(device))?;
+        let threads = vm.threads().into_iter().chain(machine.echo_server()).collect();
         let mut host_costs = Vec::new();
         if let Some(tracer) = tracer {
             let mut keep = |name: &str, bytes: &[u8]| {
@@ -118,8 +122,8 @@ impl Observer for BlockObserver {
             }
         }
         let pings = answered(pings, &mut missing);
-        let Observed { disk: guest_disk, missing: mut missed, costs: guest_costs } =
-            observed.unwrap_or(Observed { disk: None, missing: Vec::new(), costs: Vec::new() });
+        let Observed { disk: guest_disk, nic: guest_nic, missing: mut missed, costs: guest_costs } =
+            observed.unwrap_or(Observed { disk: None, nic: None, missing: Vec::new(), costs: Vec::new() });
         // KVM's events show the doorbell itself, right behind the kick.
         missed.retain(|missing| !kvm_traced || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         missing.extend(missed);
@@ -133,6 +137,7 @@ impl Observer for BlockObserver {
             kvm_offset: vmtax_observe::kvm_offset(vm.pid()),
             host_disk,
             guest_disk,
+            guest_nic,
             notify,
             host_costs,
             guest_costs,
@@ -188,18 +193,31 @@ pub(crate) fn may_trace() -> bool {
 }
 
 /// A tracer of QEMU and the host's kernel; `None`, with the reason in `missing`, if it is not permitted.
-fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
-    let threads: Vec<i32> = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
+fn host_tracer(
+    vm: &Vm,
+    what: &Observation<'_>,
+    disk: &HostDisk,
+    server: &[QemuThread],
+    missing: &mut Vec<Missing>,
+) -> Option<Tracer> {
+    let of_qemu = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid);
+    let threads: Vec<i32> = of_qemu.chain(server.iter().map(|thread| thread.tid)).collect();
     let binary = vm.binary().or_else(|| what.program.map(|program| program.path().to_owned())).unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
-            let uprobes = vmtax_observe::uprobes(vm.probe_points(), &binary);
-            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, disk.device.as_slice(), kvm, uprobes);
+            let (points, behind) = match what.probes {
+                Probes::Network => (vm.network_probe_points(), HostDevice::Tap(TAP)),
+                _ => (vm.probe_points(), disk.device.as_slice().into()),
+            };
+            let uprobes = vmtax_observe::uprobes(points, &binary);
+            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);
             // The micro-guest places its device only when it first uses it.
             let placed = vm.monitor().filter(|_| what.machine.has_kernel());
-            set.keep_doorbells(&placed.and_then(|monitor| monitor.regions(DISK_DEVICE).ok()).unwrap_or_default());
+            set.keep_doorbells(
+                &placed.and_then(|monitor| monitor.regions(device(what.probes)).ok()).unwrap_or_default(),
+            );
             set
         }
     };
@@ -217,6 +235,11 @@ fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut V
             None
         }
     }
+}
+
+/// The guest's device whose requests are followed, as the monitor names it.
+fn device(probes: Probes) -> &'static str {
+    if probes == Probes::Network { NET_DEVICE } else { DISK_DEVICE }
 }
 
 fn no_host_disk(error: &ProbeError) -> Missing {

@@ -40,7 +40,7 @@ impl Observers {
         let vm = machine.vm().cloned();
         match what.probes {
             Probes::None => {}
-            Probes::Layers | Probes::Calls => {
+            Probes::Layers | Probes::Network | Probes::Calls => {
                 let vm = vm.clone().ok_or(MachineError::NoAgent { machine: what.machine })?;
                 all.push(Box::new(BlockObserver::start(vm, machine, what, trial.files()?)?));
             }

@@ -80,8 +80,8 @@ fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Ac
         };
         points.1.iter_mut().for_each(named);
     }
-    let mut set =
-        ProbeSet::host(Probes::Layers.checkpoints(), threads, &devices, is_kvm, points).among_others(&doorbells);
+    let mut set = ProbeSet::host(Probes::Layers.checkpoints(), threads, devices.as_slice(), is_kvm, points)
+        .among_others(&doorbells);
     // Each disk reports what is missing of it.
     set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set

@@ -2,15 +2,21 @@
 
 use crate::MachineError;
 use crate::agent::memory_limit;
-use crate::process::child::{Child, Start};
+use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::sandbox::overlay::Discard;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use vmtax_model::Warning;
+use vmtax_wire::ECHO;
 
-pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<Warning>), MachineError> {
+/// `network`: the network namespace that it is in, where that is not the host's.
+pub(crate) fn start(
+    setup: &Setup<'_>,
+    channel: OwnedFd,
+    network: Option<OwnedFd>,
+) -> Result<(Child, Vec<Warning>), MachineError> {
     let mut warnings = Vec::new();
     let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u32(..));
     let group = match memory_limit::limited_group(setup.guest.memory_mib, &name) {
@@ -34,6 +40,9 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     if let Some(tree) = setup.scratch.tree() {
         command.extend(["--share".to_owned(), text(tree)]);
     }
+    if network.is_some() {
+        command.extend(["--echo".to_owned(), ECHO.to_string()]);
+    }
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
     }
@@ -42,14 +51,16 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         directory: command.directory.clone(),
         kept: command.write.clone(),
     });
+    let network_in = network.as_ref().map(|_| FIRST_DESCRIPTOR);
     let started = Child::spawn(Start {
         command,
         stdin: Some(channel),
-        descriptors: Vec::new(),
+        descriptors: network.into_iter().collect(),
         log: &setup.log.join("agent.log"),
         supervision: Supervision {
             rights: None,
             namespaces: Namespaces {
+                network_in,
                 read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
                 ..Namespaces::default()
             },

@@ -5,6 +5,7 @@ use crate::agent::connection::{Agent, CLOSE_TIMEOUT};
 use crate::agent::console::Console;
 use crate::agent::messages::{Files, Lines, NoMessage, no_files};
 use crate::agent::native;
+use crate::network::MachineNetwork;
 use crate::process::batch_cpu::{BatchCpu, main_thread_ns};
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
@@ -22,8 +23,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
 use vmtax_model::{
-    CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadName,
-    WorkloadSpec,
+    CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
@@ -41,6 +42,8 @@ pub(crate) struct Session<'a> {
     boot: Duration,
     ready: Duration,
     guest: Option<GuestSide>,
+    /// It ends after the machine.
+    network: Option<MachineNetwork>,
     share: Option<ShareFacts>,
 }
 
@@ -60,6 +63,7 @@ impl<'a> Session<'a> {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
+        let (network, end) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
         let began = Instant::now();
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
@@ -74,12 +78,13 @@ impl<'a> Session<'a> {
                 let (console, their_console) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
                 lines.add_console(console, log);
-                let streams = Streams { agent: their_channel.into(), console: their_console.into(), server: reach };
+                let streams =
+                    Streams { agent: their_channel.into(), console: their_console.into(), server: reach, tap: end };
                 let Started { child, link } = start_linux(setup, program, image, streams)?;
                 (child, Vec::new(), Some(link))
             }
             None => {
-                let (child, warnings) = native::start(setup, their_channel.into())?;
+                let (child, warnings) = native::start(setup, their_channel.into(), end)?;
                 (child, warnings, None)
             }
         };
@@ -94,7 +99,7 @@ impl<'a> Session<'a> {
         if hello.cpus != setup.guest.cpus {
             return Err(MachineError::Vcpus { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
-        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, share: None };
+        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, network, share: None };
         let Some(Link { share, memory, log, control }) = link else { return Ok(session) };
         let vm = Vm::started(setup, session.agent.child.session(), control, QMP_TIMEOUT)?;
         let server = session.agent.server.as_ref().map(Server::session);
@@ -159,6 +164,10 @@ impl RunningMachine for Session<'_> {
 
     fn share(&self) -> Option<&ShareFacts> {
         self.share.as_ref()
+    }
+
+    fn echo_server(&self) -> Vec<QemuThread> {
+        self.network.as_ref().map_or_else(Vec::new, MachineNetwork::threads)
     }
 
     fn served(&self) -> Option<PathBuf> {

@@ -1,5 +1,6 @@
 //! Isolation of processes from the host: namespaces, mounts, a root, rights.
 
+pub(crate) mod interface;
 pub(crate) mod mountinfo;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;

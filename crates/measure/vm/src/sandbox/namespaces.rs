@@ -1,15 +1,15 @@
 //! What a process under the watchdog does not share with the host: a tree that it can only read, a network of its own.
 
 use crate::MachineError;
+use crate::sandbox::interface;
 use crate::sandbox::mounts::{self, unshare};
 use rustix::fd::AsFd;
-use rustix::ioctl::{Opcode, Setter, ioctl};
 use rustix::mount::{UnmountFlags, unmount};
-use rustix::net::{AddressFamily, SocketType};
 use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 /// The isolation of a command from the host.
@@ -28,6 +28,8 @@ pub(crate) struct Namespaces {
     pub own_network: bool,
     /// The process whose network it shares.
     pub network_of: Option<i32>,
+    /// The descriptor of the network namespace that it is in.
+    pub network_in: Option<i32>,
 }
 
 impl Namespaces {
@@ -43,6 +45,9 @@ impl Namespaces {
         }
         if let Some(pid) = self.network_of {
             network_of(pid)?;
+        }
+        if let Some(descriptor) = self.network_in {
+            network_in(descriptor)?;
         }
         if self.as_root && !geteuid().is_root() {
             let what = "becoming root in a user namespace, which this server needs (run as root, or use another server with \
@@ -81,34 +86,16 @@ pub(crate) fn leave(mounted: Vec<&Path>) {
 /// A new network's loopback device is down. It gets a second address: where there is none but 127.0.0.1, libc's
 /// `getaddrinfo` finds not even that for those who ask it for addresses that are configured, as nfs-ganesha does.
 fn loopback_up() -> rustix::io::Result<()> {
-    const SET_FLAGS: Opcode = 0x8914;
-    const SET_ADDRESS: Opcode = 0x8916;
-    const UP: u8 = 1;
-    const FAMILY: u8 = 2;
     // Of those that are nobody's, for documentation.
-    let address = [FAMILY, 0, 0, 0, 192, 0, 2, 1];
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: both read an `ifreq`, whose size and layout these are, and write nothing.
-    unsafe {
-        ioctl(&socket, Setter::<SET_FLAGS, Request>::new(Request::of(b"lo", &[UP])))?;
-        ioctl(&socket, Setter::<SET_ADDRESS, Request>::new(Request::of(b"lo:1", &address)))
-    }
+    const SECOND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+    interface::enable("lo")?;
+    interface::set_address("lo:1", SECOND)
 }
 
-/// `struct ifreq`: a device and its setting.
-#[repr(C)]
-struct Request {
-    name: [u8; 16],
-    data: [u8; 24],
-}
-
-impl Request {
-    fn of(name: &[u8], data: &[u8]) -> Request {
-        let mut request = Request { name: [0; 16], data: [0; 24] };
-        request.name.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-        request.data.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
-        request
-    }
+fn network_in(descriptor: i32) -> Result<(), MachineError> {
+    let failed = |e| MachineError::system("joining a network namespace", e);
+    let network = File::open(format!("/proc/self/fd/{descriptor}")).map_err(failed)?;
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| failed(e.into()))
 }
 
 fn network_of(pid: i32) -> Result<(), MachineError> {

@@ -112,6 +112,11 @@ impl Vm {
         self.process.probe_points()
     }
 
+    /// Where a packet of the guest's network card passes in its binary.
+    pub fn network_probe_points(&self) -> &'static [ProbePoint] {
+        self.process.network_probe_points()
+    }
+
     /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
     pub(crate) fn settings(&self, may_taint: bool) -> VmSettings {
         self.process.settings(may_taint)

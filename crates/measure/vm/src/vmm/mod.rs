@@ -164,6 +164,14 @@ impl VmmProcess {
         }
     }
 
+    /// Where a packet of the guest's network card does.
+    pub fn network_probe_points(&self) -> &'static [ProbePoint] {
+        match self.vmm {
+            Some(Vmm::Qemu) => qemu::NETWORK_PROBE_POINTS,
+            None => &[],
+        }
+    }
+
     /// Who started it, where that is not the user.
     pub fn managed(&self) -> Option<Managed> {
         self.vmm.and_then(|_| manager::of(self.pid, &self.arguments()))

@@ -15,6 +15,8 @@ pub(crate) struct Streams {
     pub console: OwnedFd,
     /// The share's server.
     pub server: Option<ServerAddress>,
+    /// The tap behind the network card that is measured.
+    pub tap: Option<OwnedFd>,
 }
 
 /// A VMM that was started for a guest.

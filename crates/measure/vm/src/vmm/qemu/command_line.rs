@@ -1,5 +1,6 @@
 //! QEMU's command line.
 
+use super::arguments::escaped;
 use super::disk_arguments::Disk;
 use super::dummy_devices;
 use crate::micro_guest::qemu as micro;
@@ -9,7 +10,7 @@ use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, QemuFacts};
-use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
+use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, NET_MAC, NET_PARAMETER, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
@@ -18,17 +19,21 @@ const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check quiet";
 const DISK: &str = "disk";
 /// The measured disk's device, as the monitor names it.
 pub const DISK_DEVICE: &str = "disk-device";
+/// The measured network card, likewise.
+pub const NET_DEVICE: &str = "net-device";
 
 /// The descriptors of a guest that has an agent, in order; the micro-guest has monitor and memory alone.
 const AGENT: i32 = FIRST_DESCRIPTOR;
 const CONSOLE: i32 = FIRST_DESCRIPTOR + 1;
 const MONITOR: i32 = FIRST_DESCRIPTOR + 2;
 const SHARED: i32 = FIRST_DESCRIPTOR + 3;
+/// Of the share's server, where that has a stream.
 const SERVER: i32 = FIRST_DESCRIPTOR + 4;
 const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
-pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> Vec<String> {
+/// `tap`: the descriptor of the measured network card's tap, if there is one.
+pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap: Option<i32>) -> Vec<String> {
     let (accelerator, usual_cpu) = match setup.machine.is_kvm() {
         true => ("kvm", "host"),
         false => ("tcg,thread=multi", "max"),
@@ -44,7 +49,10 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
     arguments.add(["-smp", &setup.guest.cpus.to_string(), "-m", &format!("{}M", setup.guest.memory_mib)]);
     arguments.add(["-kernel", &image.kernel.display().to_string()]);
     arguments.add(["-initrd", &image.initramfs.display().to_string()]);
-    let append = kernel_args.as_ref().map_or(String::new(), |more| format!(" {more}"));
+    let mut append = kernel_args.as_ref().map_or(String::new(), |more| format!(" {more}"));
+    if tap.is_some() {
+        append += &format!(" {NET_PARAMETER}");
+    }
     arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
     arguments.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
@@ -63,8 +71,20 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
             arguments.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.arguments());
         }
     }
+    if let Some(tap) = tap {
+        let card =
+            format!("virtio-net-pci,id={NET_DEVICE},netdev=net,mac={NET_MAC},romfile={}", properties(setup.disk));
+        arguments.add(["-netdev", &format!("tap,id=net,fd={tap}"), "-device", &card]);
+    }
     arguments.0.extend(dummy_devices::arguments(setup.guest.disks, setup.guest.memory_regions));
     arguments.0
+}
+
+/// A variant's settings as properties of the network card.
+fn properties(set: &BTreeMap<String, String>) -> String {
+    set.iter()
+        .map(|(key, value)| format!(",{}={}", key.strip_prefix("device.").unwrap_or(key), escaped(value)))
+        .collect()
 }
 
 /// The arguments of the guest's share.
@@ -72,6 +92,11 @@ pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&ServerA
     let ports = if let Some(ServerAddress::Ports { ports, .. }) = server { *ports } else { [0; 2] };
     let link = ServerLink { memory_mib: setup.guest.memory_mib, stream: SERVER, ports };
     setup.share.map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link)).unwrap_or_default()
+}
+
+/// The descriptor of a tap, which comes behind the stream of the share's server, if there is one.
+pub(super) fn tap_descriptor(server: Option<&ServerAddress>) -> i32 {
+    SERVER + i32::from(matches!(server, Some(ServerAddress::Stream(_))))
 }
 
 pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Vec<String> {

@@ -27,11 +27,11 @@ pub(crate) mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
 
-pub use command_line::DISK_DEVICE;
+pub use command_line::{DISK_DEVICE, NET_DEVICE};
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use guest_agent::read_agent_answers;
-pub use probe_points::PROBE_POINTS;
+pub use probe_points::{NETWORK_PROBE_POINTS, PROBE_POINTS};
 pub use settings::read_settings;
 
 use std::path::PathBuf;

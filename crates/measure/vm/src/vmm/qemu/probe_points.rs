@@ -1,4 +1,4 @@
-//! The points of QEMU that a block request passes, and where QEMU's versions have them: the one table of that.
+//! The points of QEMU that a block request or a packet passes, and where QEMU's versions have them: the one table of that.
 
 use vmtax_observe::ProbeUse::{Anyway, Cheap, Instead};
 use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
@@ -35,6 +35,22 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
     entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap),
     entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u32", Cheap),
     // An interrupt line, raised (1) and lowered (0): what a device without MSI has.
+    entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
+];
+
+/// The points that a packet passes.
+///
+/// `VirtQueue` and `PCIDevice` are told by their addresses alone.
+pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
+    // virtio-net's bottom half, for each packet of the transmit queue.
+    entry("transmit", "qemu_sendv_packet_async", "iov=%si:x64", Cheap),
+    // What the tap's read gave, before virtio-net copies it to the guest.
+    entry("receive", "qemu_net_queue_send", "size=%cx:u64", Cheap),
+    entry("fill", "virtqueue_flush", "vq=%di:x64", Cheap),
+    entry("notify", "virtio_notify_irqfd", "vq=%si:x64", Cheap),
+    entry("notify", "virtio_notify", "vq=%si:x64", Cheap),
+    entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap),
+    entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u32", Cheap),
     entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
 ];
 

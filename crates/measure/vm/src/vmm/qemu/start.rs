@@ -27,18 +27,27 @@ pub(crate) fn start_linux(
     image: &GuestImage,
     streams: Streams,
 ) -> Result<Started, MachineError> {
-    let Streams { agent, console, server } = streams;
+    let Streams { agent, console, server, tap } = streams;
     let share = command_line::share(setup, qemu, server.as_ref());
-    let mut arguments = command_line::guest(setup, qemu, image);
+    let tap_descriptor = tap.as_ref().map(|_| command_line::tap_descriptor(server.as_ref()));
+    let mut arguments = command_line::guest(setup, qemu, image, tap_descriptor);
     arguments.extend(share.iter().cloned());
-    let mut started = spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], server)?;
+    let mut started =
+        spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], (server, tap))?;
     started.link.share = share;
     Ok(started)
 }
 
 /// Starts the micro-guest.
 pub(crate) fn start_micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Result<Started, MachineError> {
-    spawn(setup, qemu, command_line::micro_guest(setup, qemu, rom), Shared::create(RAM_BYTES)?, Vec::new(), None)
+    spawn(
+        setup,
+        qemu,
+        command_line::micro_guest(setup, qemu, rom),
+        Shared::create(RAM_BYTES)?,
+        Vec::new(),
+        (None, None),
+    )
 }
 
 /// Descriptors are numbered in the order in which the command line counts on them.
@@ -48,7 +57,7 @@ fn spawn(
     mut command: Vec<String>,
     memory: Shared,
     agent: Vec<OwnedFd>,
-    server: Option<ServerAddress>,
+    (server, tap): (Option<ServerAddress>, Option<OwnedFd>),
 ) -> Result<Started, MachineError> {
     if setup.events {
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
@@ -65,7 +74,7 @@ fn spawn(
         Some(ServerAddress::Ports { of, .. }) => (None, Some(of)),
         None => (None, None),
     };
-    let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).collect();
+    let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).chain(tap).collect();
     // An old QEMU opens what devices a guest makes on a 9p share.
     let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();
     // Of the shares only this one is QEMU's own to serve.

@@ -8,7 +8,6 @@
 mod disk;
 mod one;
 mod positions;
-mod recorder;
 mod ring;
 mod work;
 
@@ -17,8 +16,8 @@ use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
 use crate::options::{self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
+use crate::recorder::Recorder;
 use disk::Disk;
-use recorder::Recorder;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 pub use work::BlockWork;
 use work::{COUNT, SMALLEST};
@@ -118,17 +117,12 @@ impl Workload for Seqread {
     }
 }
 
-/// Runs `seqread`, and keeps the stamps of each request, up to four million, in memory that is there before the first.
-/// A result whose operations are more says how many were not kept.
-///
-/// # Errors
-/// As [`crate::run`]; [`WorkloadError::NotBlocks`] for other workloads, [`WorkloadError::TooMany`], and
-/// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
-pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+/// Runs `seqread`, and keeps the stamps of each request.
+pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
     let asked = asked(spec)?;
     let work = asked.work();
     let clock = Clock::calibrate();
-    let mut recorder = Recorder::new(&work, &clock)?;
+    let mut recorder = Recorder::new(spec.name, work.count, work.time_ns, &clock)?;
     let mut latency = Latency::new();
     let (start, end) = work.run(places, &clock, |began, ended, position| {
         latency.record(clock.ns(began, ended));

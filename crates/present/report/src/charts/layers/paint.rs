@@ -16,6 +16,7 @@ pub fn class(layer: Layer) -> &'static str {
         Layer::HostKernel => "l-host",
         Layer::Device => "l-device",
         Layer::Interrupt => "l-irq",
+        Layer::Server => "l-server",
     }
 }
 
@@ -45,6 +46,7 @@ pub fn veil(state: State, x: &str, width: &str, y: &str, height: &str) -> Markup
         State::Lock => "lock",
         State::Waiting => "waiting",
         State::InRing => "in-ring",
+        State::Queued => "queued",
     };
     html! { rect.veil x=(x) width=(width) y=(y) height=(height) style={ "fill:url(#" (pattern) ")" } {} }
 }
@@ -58,6 +60,7 @@ pub fn patterns() -> Markup {
         ("lock", "M0 8L8 0M0 0L8 8"),
         ("waiting", "M2 0V8M6 0V8"),
         ("in-ring", "M0 2H8M0 6H8"),
+        ("queued", "M0 4H8"),
     ];
     html! {
         svg.patterns aria-hidden="true" width="0" height="0" {

@@ -9,7 +9,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
+use vmtax_model::{LayerColumn, LayerFindings, Plan, main_column};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
@@ -57,7 +57,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
 
 /// How many runs of a round are traced, on each machine.
 pub fn traced_runs(plan: &Plan) -> usize {
-    plan.probes.iter().filter(|probes| **probes == Probes::Layers).count()
+    plan.probes.iter().filter(|probes| probes.follows_requests()).count()
 }
 
 /// The median of a request, beside native's; then, in a statement of its own, what the time of all traced ones goes to.

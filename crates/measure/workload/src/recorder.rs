@@ -1,38 +1,39 @@
 //! The stamps of each request, kept.
 
-use super::work::{BlockWork, COUNT};
 use crate::{Clock, WorkloadError};
 use vmtax_model::{Series, Stamped, TimerSource, WorkloadName};
 
+/// The option for the number of requests, of each workload whose requests are kept.
+const COUNT: &str = "count";
 /// The most requests that are kept: 96 MiB of them.
 const MOST: u64 = 4 << 20;
 /// No thread makes more requests a second.
 const FASTEST: f64 = 1e6;
 
 /// Room for the stamps of requests, there before the first is made, so that keeping one is a store.
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     room: Vec<Stamped>,
     kept: usize,
 }
 
 impl Recorder {
-    /// Room for as many requests as are asked for, or as can be made in the time: [`MOST`] at most. Of more that time
-    /// allows, the first are kept.
-    pub fn new(work: &BlockWork, clock: &Clock) -> Result<Recorder, WorkloadError> {
+    /// Room for as many requests as are asked for, or as can be made in the time, ns: [`MOST`] at most. Of more that time
+    /// allows, the first are kept. 0: no limit.
+    pub fn new(workload: WorkloadName, count: u64, time_ns: u64, clock: &Clock) -> Result<Recorder, WorkloadError> {
         let timer = clock.about();
         if timer.source != TimerSource::Tsc {
             return Err(WorkloadError::NoStamps(timer.reason.clone().unwrap_or_default()));
         }
-        if work.count > MOST {
-            return Err(WorkloadError::TooMany { asked: work.count, most: MOST });
+        if count > MOST {
+            return Err(WorkloadError::TooMany { workload, asked: count, most: MOST });
         }
-        let timed = if work.time_ns == 0 { MOST } else { ((work.time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST) };
-        let requests = if work.count == 0 { timed } else { work.count.min(timed) };
+        let timed = if time_ns == 0 { MOST } else { ((time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST) };
+        let requests = if count == 0 { timed } else { count.min(timed) };
         let mut room = Vec::new();
         room.try_reserve_exact(requests as usize).map_err(|_| WorkloadError::NoMemory {
-            workload: WorkloadName::Seqread,
+            workload,
             bytes: requests * size_of::<Stamped>() as u64,
-            option: COUNT.name,
+            option: COUNT,
         })?;
         // Not zeros: those the system would only promise.
         room.resize(requests as usize, Stamped { begin: u64::MAX, end: u64::MAX, key: u64::MAX });
@@ -62,14 +63,14 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    fn work(count: u64, time_ns: u64) -> BlockWork {
-        BlockWork { block: 4096, random: false, write: false, depth: 1, time_ns, count }
+    fn recorder(count: u64, time_ns: u64, clock: &Clock) -> Result<Recorder, WorkloadError> {
+        Recorder::new(WorkloadName::Seqread, count, time_ns, clock)
     }
 
     #[test]
     fn room_is_for_what_is_asked_for_and_never_for_more_than_can_be_kept() {
         let clock = Clock::calibrate();
-        let room = |count, time_ns| Recorder::new(&work(count, time_ns), &clock).map(|r| r.room.len() as u64);
+        let room = |count, time_ns| recorder(count, time_ns, &clock).map(|r| r.room.len() as u64);
         assert_eq!(room(10, 0).unwrap(), 10);
         assert_eq!(room(MOST, 1_000_000).unwrap(), 1_001);
         assert_eq!(room(0, 3_600_000_000_000).unwrap(), MOST);
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn what_there_is_no_room_for_is_not_kept_and_the_rest_is_in_order() {
         let clock = Clock::calibrate();
-        let mut recorder = Recorder::new(&work(3, 0), &clock).unwrap();
+        let mut recorder = recorder(3, 0, &clock).unwrap();
         for (begin, end) in [(20, 30), (10, 40), (50, 49), (60, 70)] {
             recorder.note(begin, end, 0);
         }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn without_a_tsc_the_reason_is_told() {
-        let refused = Recorder::new(&work(1, 0), &Clock::without_tsc("the TSC goes backwards")).err().unwrap();
+        let refused = recorder(1, 0, &Clock::without_tsc("the TSC goes backwards")).err().unwrap();
         assert!(refused.to_string().contains("here the TSC goes backwards"), "{refused}");
     }
 }

@@ -1,0 +1,66 @@
+//! Network interfaces of this thread's network namespace: addresses and flags.
+
+use rustix::fd::AsFd;
+use rustix::ioctl::{Opcode, Setter, ioctl};
+use rustix::net::{AddressFamily, SocketType};
+use std::net::Ipv4Addr;
+
+const SET_FLAGS: Opcode = 0x8914;
+const SET_ADDRESS: Opcode = 0x8916;
+const SET_MASK: Opcode = 0x891c;
+/// `TUNSETIFF` of `linux/if_tun.h`.
+const SET_TUN: Opcode = 0x4004_54ca;
+const UP: u8 = 1;
+const FAMILY: u8 = 2;
+/// `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`: Ethernet frames, each behind the header of virtio-net, as QEMU likes them best.
+const TAP: u16 = 0x0002 | 0x1000 | 0x4000;
+
+/// Enables an interface.
+pub(crate) fn enable(name: &str) -> rustix::io::Result<()> {
+    set::<SET_FLAGS>(name, &[UP])
+}
+
+/// Gives an interface, or an alias of one (`lo:1`), an address.
+pub(crate) fn set_address(name: &str, address: Ipv4Addr) -> rustix::io::Result<()> {
+    set::<SET_ADDRESS>(name, &plain(address))
+}
+
+/// Gives an interface a mask.
+pub(crate) fn set_mask(name: &str, mask: Ipv4Addr) -> rustix::io::Result<()> {
+    set::<SET_MASK>(name, &plain(mask))
+}
+
+/// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open.
+pub(crate) fn make_tap(tun: impl AsFd, name: &str) -> rustix::io::Result<()> {
+    // SAFETY: it reads an `ifreq`, whose size and layout this is; what it writes are the flags and the name.
+    unsafe { ioctl(tun, Setter::<SET_TUN, Request>::new(Request::of(name.as_bytes(), &TAP.to_ne_bytes()))) }
+}
+
+fn set<const WHAT: Opcode>(name: &str, data: &[u8]) -> rustix::io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    // SAFETY: these read an `ifreq`, whose size and layout this is, and write nothing.
+    unsafe { ioctl(&socket, Setter::<WHAT, Request>::new(Request::of(name.as_bytes(), data))) }
+}
+
+/// `struct sockaddr_in`, as far as it says anything.
+fn plain(address: Ipv4Addr) -> [u8; 8] {
+    let [a, b, c, d] = address.octets();
+    [FAMILY, 0, 0, 0, a, b, c, d]
+}
+
+/// `struct ifreq`: a device and its setting.
+#[repr(C)]
+struct Request {
+    name: [u8; 16],
+    data: [u8; 24],
+}
+
+impl Request {
+    fn of(name: &[u8], data: &[u8]) -> Request {
+        let mut request = Request { name: [0; 16], data: [0; 24] };
+        // The last byte of a name stays zero.
+        request.name[..15].iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        request.data.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+        request
+    }
+}
