@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Breakdown, Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, ProfileFindings,
+    Breakdown, Check, Checkpoint, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, ProfileFindings,
     Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
 };
 
@@ -178,6 +178,12 @@ impl<'a> Evidence<'a> {
     /// The machine and variant that the report's answer is about.
     pub(crate) fn main_column(&self) -> Option<&'a LayerColumn> {
         vmtax_model::main_column(self.columns).filter(|column| column.matched.joined > 0)
+    }
+
+    /// The same where it is of a disk, for what only a disk has.
+    pub(crate) fn main_disk_column(&self) -> Option<&'a LayerColumn> {
+        let is_disk = |column: &&LayerColumn| column.rows.iter().all(|row| row.to.is_on_path_with(Checkpoint::QemuPop));
+        self.main_column().filter(is_disk)
     }
 
     /// Whether a trial on this machine has a result.

@@ -137,7 +137,7 @@ pub(crate) fn together(
         }),
         columns,
         differences,
-        method: method(rounds),
+        method: method(plan, rounds),
         warnings,
     }
 }
@@ -154,14 +154,19 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
     others.iter().filter_map(|v| of(&v.name)).collect()
 }
 
-fn method(rounds: u32) -> String {
-    let how = "Requests are matched across layers by offset and address; segments do not overlap. Unexplained: the \
+fn method(plan: &Plan, rounds: u32) -> String {
+    let by = if plan.probes.contains(&Probes::Network) {
+        "Round trips are matched within a kernel by their packets' addresses, across the border by length and order"
+    } else {
+        "Requests are matched across layers by offset and address"
+    };
+    let how = "segments do not overlap. Unexplained: the \
                time from the workload's start of a request to its first traced event, and from its last traced event to the workload's end of it. Means and quantiles are over all matched requests. \
                Tracing overhead and differences between variants are paired medians: in each round the ratio of two medians, \
                then the median of these ratios; it is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {
-        format!("{how}.")
+        format!("{by}; {how}.")
     } else {
-        format!("{how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test).")
+        format!("{by}; {how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test).")
     }
 }

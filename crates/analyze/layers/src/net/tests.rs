@@ -20,7 +20,7 @@ const SIZE: u64 = 64;
 /// Bytes of a packet with the payload on its way in, and on its way out.
 const LENGTHS: (u64, u64) = (SIZE + 28, SIZE + 42);
 /// Ticks between two round trips.
-const PAUSE: u64 = 1_000;
+const PAUSE: u64 = 10_000;
 
 /// The checkpoints of a round trip, in order.
 fn path() -> Vec<C> {
@@ -165,10 +165,10 @@ fn what_a_shaper_holds_is_queued() {
 
 #[test]
 fn an_effect_before_its_cause_is_rejected_and_within_the_clocks_error_it_is_not() {
-    let skewed = world(2, Plant { skew: 4 * STEP, ..Plant::default() });
+    let skewed = world(2, Plant { skew: 9 * STEP, ..Plant::default() });
     let reasons = |joined: &Joined| joined.rejected.iter().map(|r| r.reason).collect::<Vec<_>>();
     assert_eq!(reasons(&skewed.joined(STEP)), [Reason::Violation; 2]);
-    assert_eq!(reasons(&skewed.joined(8 * STEP)), []);
+    assert_eq!(reasons(&skewed.joined(16 * STEP)), []);
 }
 
 #[test]

@@ -37,7 +37,7 @@ type Change = (fn(&mut Times), Checkpoint, State);
 fn what_is_added_shows_in_its_row_alone() {
     const MORE: u64 = 777;
     let usual = Times {
-        interval: [400; 19],
+        interval: [400; vmtax_model::Checkpoint::COUNT],
         kworker_waits: Some(30),
         vcpu_preempted: 40,
         wake_runnable: 50,
@@ -389,7 +389,7 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
 /// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
 #[test]
 fn an_effect_right_before_its_cause_counts_as_at_the_same_time() {
-    let world = alone(&[Times { interval: [100; 19], ..Times::default() }]);
+    let world = alone(&[Times { interval: [100; vmtax_model::Checkpoint::COUNT], ..Times::default() }]);
     let joined = world.join(View::Kernel, 250, |t| t + 230);
     let request = &joined.requests[0];
     assert_eq!(request.at(Checkpoint::KvmNotify), request.at(Checkpoint::GuestNotify));

@@ -28,7 +28,7 @@ fn costs(first: u64) -> Vec<EventCost> {
 
 fn untraced() -> Times {
     Times {
-        interval: [400; 19],
+        interval: [400; vmtax_model::Checkpoint::COUNT],
         wake_runnable: 50,
         reap_waiting: 80,
         reap_runnable: 90,

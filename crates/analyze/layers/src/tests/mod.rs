@@ -33,7 +33,7 @@ fn alone(times: &[Times]) -> World {
 
 fn times() -> impl Strategy<Value = Times> {
     let some = || prop_oneof![Just(0_u64), 1_u64..5000];
-    let intervals = prop::collection::vec(10_u64..20_000, 19);
+    let intervals = prop::collection::vec(10_u64..20_000, vmtax_model::Checkpoint::COUNT);
     let waits = prop::collection::vec(some(), 9);
     (intervals, waits, prop::option::of(1_u64..3000), any::<bool>()).prop_map(|(interval, w, kworker_waits, kick)| {
         Times {
@@ -88,7 +88,7 @@ fn one_request_comes_out_as_it_was_planted() {
 
 #[test]
 fn no_more_is_remembered_than_requests_under_way_need() {
-    let world = alone(&[Times { interval: [10_000; 19], ..Times::default() }; 2000]);
+    let world = alone(&[Times { interval: [10_000; vmtax_model::Checkpoint::COUNT], ..Times::default() }; 2000]);
     let mut most = 0;
     let joined = world.join_with(View::Kernel, 0, |t| t, |join| most = most.max(join.remembers()));
     assert_eq!(joined.requests.len(), 2000);
@@ -98,7 +98,7 @@ fn no_more_is_remembered_than_requests_under_way_need() {
 
 #[test]
 fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
-    let world = alone(&[Times { interval: [500; 19], ..Times::default() }; 50]);
+    let world = alone(&[Times { interval: [500; vmtax_model::Checkpoint::COUNT], ..Times::default() }; 50]);
     for off in [-4000, 4000] {
         let joined = world.join(View::Kernel, 1000, |t| t.wrapping_add_signed(off));
         assert_eq!(joined.requests, []);
@@ -112,7 +112,7 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
 #[test]
 fn a_clock_that_is_off_does_not_stretch_the_guests_own_time() {
     for kick in [false, true] {
-        let world = alone(&[Times { interval: [10; 19], kick, ..Times::default() }]);
+        let world = alone(&[Times { interval: [10; vmtax_model::Checkpoint::COUNT], kick, ..Times::default() }]);
         for off in -66_i64..=66 {
             let joined = world.join(View::Kernel, 66, |t| t.wrapping_add_signed(off));
             assert_eq!(joined.rejected, []);
@@ -136,7 +136,7 @@ fn keeps_its_length(request: &JoinedRequest, truth: &Truth) -> Result<(), TestCa
 fn by_hand_a_million_requests_and_what_they_take() {
     const COUNT: u64 = 1_000_000;
     const CHUNK: u64 = 1000;
-    let times = Times { interval: [2000; 19], kworker_waits: Some(10), ..Times::default() };
+    let times = Times { interval: [2000; vmtax_model::Checkpoint::COUNT], kworker_waits: Some(10), ..Times::default() };
     let begin = std::time::Instant::now();
     let one = alone(&[times]);
     let each = one.end() - START + GAP;

@@ -54,13 +54,13 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
                 ..Finding::default()
             })
         };
-        let column = evidence.main_column().filter(|column| !varied && !has_iothread(column));
+        let column = evidence.main_disk_column().filter(|column| !varied && !has_iothread(column));
         column.and_then(finding).into_iter().collect()
     },
 };
 
 fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
-    let column = evidence.main_column().filter(|column| has_iothread(column) == with_iothread)?;
+    let column = evidence.main_disk_column().filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
         text: format!(
@@ -77,7 +77,7 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::test_evidence::{column, findings};
-    use vmtax_model::{Machine, Plan, Role, ThreadCalls, Variant};
+    use vmtax_model::{Checkpoint, Machine, Plan, Role, ThreadCalls, Variant};
 
     fn of(id: &str, row: (Layer, State, f64), iothread: bool) -> Vec<String> {
         let mut column = column(&[row, (Layer::Device, State::Waiting, 100e3 - row.2)]);
@@ -105,6 +105,10 @@ mod tests {
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
         assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);
+        // A network card has no iothread.
+        let mut card = column(&[kick]);
+        card.rows[0].to = Checkpoint::NetTxWake;
+        assert_eq!(findings("main-loop-kick", &Evidence { columns: &[card], ..Evidence::default() }), [""; 0]);
         let set = [("iothread".to_owned(), "on".to_owned())].into();
         let variants = vec![Variant { name: "iothread=on".into(), set }];
         let plan = Plan { variants, ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new()) };

@@ -9,7 +9,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{LayerColumn, LayerFindings, Plan, main_column};
+use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
@@ -29,13 +29,13 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     let side_by_side = several.then(|| Section::detail("Rows side by side, means", vec![Block::Table(rows(&columns))]));
     Report {
         study: "layers",
-        title: "Time of a request, by layer and state".to_owned(),
+        title: format!("Time of a {}, by layer and state", request(&recording.plan)),
         basis: [run, host(recording), vec![common::guests_in_short(&recording.plan), view::workload(recording)]]
             .concat(),
         origin: origin(recording),
         answer: match main_column(&findings.columns) {
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
-            Some(main) => answer(findings, main),
+            Some(main) => answer(findings, main, request(&recording.plan)),
         },
         next: vec![format!("{} --details", origin(recording).command)],
         advice: findings.advice.clone(),
@@ -55,13 +55,18 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
+/// What is followed: "request", or "network round trip".
+fn request(plan: &Plan) -> &'static str {
+    if plan.probes.contains(&Probes::Network) { "network round trip" } else { "request" }
+}
+
 /// How many runs of a round are traced, on each machine.
 pub fn traced_runs(plan: &Plan) -> usize {
     plan.probes.iter().filter(|probes| probes.follows_requests()).count()
 }
 
 /// The median of a request, beside native's; then, in a statement of its own, what the time of all traced ones goes to.
-fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
+fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
     let median = view::undisturbed(main).p50_ns;
     let how = if main.control.is_some() { "median" } else { "median, traced" };
     let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
@@ -79,7 +84,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let median = nanoseconds(median).replace(' ', "\u{a0}");
     let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "{fastest}A request takes {median} in the {} ({how}){host}. Of the time of all traced requests, {states}{tail}. {layers}",
+        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the time of all traced {request}s, {states}{tail}. {layers}",
         view::title(main)
     )
 }
