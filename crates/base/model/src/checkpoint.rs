@@ -380,7 +380,7 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Host NetKvmKick "transmit ioeventfd / MMIO exit", Kvm, OPTIONAL, [
         kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
-    Host NetTxWake "QEMU wakes for the kick", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
+    Host NetTxWake "QEMU event loop wakes (kick)", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
     Host NetTx "QEMU transmits", Qemu, OPTIONAL, [Source::Qemu("transmit")];
     Host NetTapWrite "write to the tap", Qemu, OPTIONAL, [call(&[&["sys_enter_writev"]])];
     Host NetTapReceive "host receives from the tap", HostKernel, ALWAYS, [
@@ -392,7 +392,7 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Host NetHostXmit "packet in the tap's queue", HostKernel, ALWAYS, [
         tracepoint("net", &["net_dev_start_xmit"], Scope::Device)
     ];
-    Host NetRxWake "QEMU wakes for the packet", HostKernel, OPTIONAL, [WAITS];
+    Host NetRxWake "QEMU event loop wakes (packet)", HostKernel, OPTIONAL, [WAITS];
     Host NetTapRead "read from the tap", Qemu, ALWAYS, [tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu)];
     Host NetRx "QEMU receives", Qemu, OPTIONAL, [Source::Qemu("receive")];
     Host NetRxFill "receive queue filled", Qemu, OPTIONAL, [Source::Qemu("fill")];

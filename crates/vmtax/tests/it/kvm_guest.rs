@@ -114,6 +114,43 @@ fn requests_pass_ioeventfd_qemu_and_irqfd() {
 
 #[test]
 #[ignore = "needs root"]
+fn round_trips_pass_ioeventfd_the_tap_and_an_msi() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let words = format!("--device net --machine kvm --rounds 1 count={READS} protocol=tcp --json");
+    let report = json(&kvm(&place, &guest, "layers", &words).start(120).outcome().exits(0).stdout);
+    let column = &report["findings"]["columns"][0];
+    let matched = &column["matched"];
+    assert_eq!(matched["operations"], 2 * READS);
+    assert!(number(&matched["joined"]) >= 0.999 * (2 * READS) as f64, "{matched}");
+    assert_eq!((&column["clock"]["violations"], &matched["lost_events"]), (&Value::from(0), &Value::from(0)));
+    assert!(number(&column["clock"]["bound_ns"]) <= 500.0, "{}", column["clock"]);
+    let rows = column["rows"].as_array().unwrap();
+    for checkpoint in [
+        "net-guest-xmit",
+        "net-kvm-kick",
+        "net-tx-wake",
+        "net-tx",
+        "net-tap-receive",
+        "net-server-send",
+        "net-host-xmit",
+        "net-rx-wake",
+        "net-rx-fill",
+        "net-inject",
+        "net-guest-interrupt",
+        "net-guest-return",
+    ] {
+        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
+        assert!(counts.max() > Some(READS), "{checkpoint} is seldom passed: {rows:#?}");
+    }
+    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+    assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
+    is_corrected(column, &["guest", "host"]);
+    assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn exits_are_counted_by_address_halts_by_their_polling() {
     let Some(guest) = KvmGuest::given() else { return };
     let place = Place::new();

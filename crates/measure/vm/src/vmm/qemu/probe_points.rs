@@ -40,7 +40,7 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
 
 /// The points that a packet passes.
 ///
-/// `VirtQueue` and `PCIDevice` are told by their addresses alone.
+/// Of `VirtQueue` and `PCIDevice` only the addresses are read.
 pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // virtio-net's bottom half, for each packet of the transmit queue.
     entry("transmit", "qemu_sendv_packet_async", "iov=%si:x64", Cheap),
