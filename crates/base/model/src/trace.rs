@@ -236,8 +236,6 @@ pub struct GuestDisk {
 /// The guest's network card that is measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestNic {
-    /// Its name in the guest.
-    pub name: String,
     /// The interrupts of its receive queues.
     pub interrupts: Vec<u32>,
 }

@@ -131,7 +131,7 @@ assert q(\"select sum(p.end_ns - p.begin_ns) from 'segments.parquet' p where sta
 fn columns_are_named_after_their_checkpoints() {
     let columns = checkpoint_columns();
     assert_eq!(
-        (columns[0].as_str(), columns[4].as_str(), columns[18].as_str()),
+        (columns[0].as_str(), columns[4].as_str(), columns[vmtax_model::Checkpoint::COUNT - 1].as_str()),
         ("begin_ns", "kvm_notify_ns", "end_ns")
     );
     for (_, name, column) in STATES {

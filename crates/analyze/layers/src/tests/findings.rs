@@ -31,7 +31,11 @@ fn findings() -> LayerFindings {
             data.traced_medians.add(round, &observed);
             let requests: Vec<Times> = (0..50)
                 .map(|i| {
-                    let mut times = Times { interval: [200; vmtax_model::Checkpoint::COUNT], wake_runnable: i % 5, ..Times::default() };
+                    let mut times = Times {
+                        interval: [200; vmtax_model::Checkpoint::COUNT],
+                        wake_runnable: i % 5,
+                        ..Times::default()
+                    };
                     times.interval[Checkpoint::HostComplete as usize] = 1000 * scale + i * 10;
                     times.lock = if i == 49 { 30_000 } else { 0 };
                     times
