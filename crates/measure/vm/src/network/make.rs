@@ -117,12 +117,13 @@ mod tests {
         let Made { udp, tcp: _, end } = make(false).unwrap();
         let server = UdpSocket::from(udp);
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let asked = std::thread::spawn(move || {
+        let asked = std::thread::Builder::new().spawn(move || {
             move_into_link_name_space(end.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             let client = UdpSocket::bind("0.0.0.0:0").unwrap();
             client.send_to(b"hello", ECHO).unwrap();
             client.local_addr().unwrap()
         });
+        let asked = asked.unwrap();
         let mut buffer = [0; 16];
         let (bytes, from) = server.recv_from(&mut buffer).unwrap();
         assert_eq!((&buffer[..bytes], from.ip()), (&b"hello"[..], NET_ADDRESS.into()));

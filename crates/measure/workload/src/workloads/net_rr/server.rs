@@ -79,8 +79,8 @@ mod tests {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let (of_udp, of_tcp) = (places(udp.local_addr().unwrap()), places(tcp.local_addr().unwrap()));
-        std::thread::spawn(move || datagrams(&udp));
-        std::thread::spawn(move || accept(&tcp));
+        std::thread::Builder::new().spawn(move || datagrams(&udp)).unwrap();
+        std::thread::Builder::new().spawn(move || accept(&tcp)).unwrap();
         for (protocol, places) in [("udp", of_udp), ("tcp", of_tcp)] {
             let mut spec = crate::round_trips(50);
             set_option(&mut spec, "protocol", protocol).unwrap();
