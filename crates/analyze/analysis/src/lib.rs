@@ -12,11 +12,13 @@ mod growth;
 mod history;
 mod interval;
 mod overhead;
+mod pairs;
 mod rates;
 mod reference;
 mod shares;
 mod trials;
 mod tune;
+mod tune_guest;
 mod warnings;
 
 pub use antipatterns::antipatterns;
@@ -30,6 +32,7 @@ pub use overhead::{estimate, paired};
 pub use rates::rates;
 pub use shares::shares;
 pub use tune::{next_step, tune};
+pub use tune_guest::{next_guest_step, tune_guest};
 pub use warnings::add as add_warning;
 
 use trials::Trials;

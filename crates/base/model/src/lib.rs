@@ -18,6 +18,7 @@ mod finding;
 mod growth;
 mod guest_code;
 mod guest_exits;
+mod guest_tune;
 mod history;
 mod host_problem;
 mod import;
@@ -74,6 +75,9 @@ pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
+pub use guest_tune::{
+    GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
+};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
@@ -88,7 +92,7 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, ImportedFiles, Net, OWN, ObservedVm,
+    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN, ObservedVm,
     PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};

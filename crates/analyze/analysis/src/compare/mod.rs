@@ -130,7 +130,7 @@ fn undecided(ratio: Estimate, rounds: u32, p: f64) -> Comparison {
 }
 
 /// The logarithm of a cost: of a rate what one of it costs.
-fn cost(metric: Metric, value: f64) -> f64 {
+pub(crate) fn cost(metric: Metric, value: f64) -> f64 {
     match metric.better() {
         Better::Lower => value.ln(),
         Better::Higher => -value.ln(),

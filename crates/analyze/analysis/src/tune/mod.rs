@@ -8,7 +8,8 @@ mod steps;
 
 pub use steps::next_step;
 
-use series::{Decision, Series, facts};
+use crate::pairs::{Decision, Series};
+use series::{facts, series};
 use steps::{Outcome, elapsed, outcome};
 use vmtax_model::{TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict};
 
@@ -17,7 +18,7 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let vm = facts(records)?.clone();
     let Outcome { kept, phase, .. } = outcome(spec, records);
     let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|number| row(spec, records, number, &kept)).collect();
-    let total = Series::of(spec, records, phase, &kept).comparison();
+    let total = series(spec, records, phase, &kept).comparison();
     let is_on =
         records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
     let ended =
@@ -52,7 +53,7 @@ fn metric(spec: &TuneSpec, kept: &[usize]) -> String {
 }
 
 fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -> TuneRow {
-    let of = |phase| Series::of(spec, records, phase, &[number]);
+    let of = |phase| series(spec, records, phase, &[number]);
     let (screening, confirmation) = (of(TunePhase::Screening), of(TunePhase::Confirmation));
     let refused = records.iter().find_map(|record| match record {
         TuneRecord::Refused { candidate, why } if *candidate == number => Some(why.clone()),

@@ -1,6 +1,6 @@
 //! What moved in a VM with the changes that are kept.
 
-use super::series::Series;
+use crate::pairs::Series;
 use crate::{estimate, rates};
 use vmtax_model::{BeforeAfter, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates};
 

@@ -1,7 +1,8 @@
 //! What to measure next on a running VM: each candidate on top of what has helped so far; each that helped anew, against all
 //! others that did; all of them against none.
 
-use super::series::{Decision, Series};
+use super::series::series;
+use crate::pairs::Decision;
 use std::time::Duration;
 use vmtax_model::{PairPlan, TunePhase, TuneRecord, TuneSpec, TuneStep};
 
@@ -24,7 +25,7 @@ pub(super) struct Outcome {
 pub fn next_step(spec: &TuneSpec, seed: u64, records: &[TuneRecord]) -> TuneStep {
     let Outcome { next, kept, .. } = outcome(spec, records);
     let Some(pair) = next else { return TuneStep::End(kept) };
-    let number = Series::of(spec, records, pair.phase, &pair.changed).pairs() as u64;
+    let number = series(spec, records, pair.phase, &pair.changed).pairs() as u64;
     let changed_first = is_drawn(seed, pair.phase, &pair.changed, number / 2) != (number % 2 == 1);
     TuneStep::Pair(PairPlan { changed_first, ..pair })
 }
@@ -38,7 +39,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     let has_time = |part: f64| elapsed(records) < spec.time().mul_f64(part);
     let mut helped = Vec::new();
     for candidate in (0..spec.candidates.len()).filter(|candidate| !is_refused(records, *candidate)) {
-        let screening = Series::of(spec, records, TunePhase::Screening, &[candidate]);
+        let screening = series(spec, records, TunePhase::Screening, &[candidate]);
         match screening.decision() {
             Some(Decision::Helps) => helped.push(candidate),
             None if has_time(SCREENING) => return pair(TunePhase::Screening, vec![candidate], helped),
@@ -47,7 +48,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     }
     let mut kept = Vec::new();
     for candidate in helped.iter().copied() {
-        match Series::of(spec, records, TunePhase::Confirmation, &[candidate]).decision() {
+        match series(spec, records, TunePhase::Confirmation, &[candidate]).decision() {
             Some(Decision::Helps) => kept.push(candidate),
             None if has_time(CONFIRMATION) => {
                 let others = helped.iter().copied().filter(|other| *other != candidate).collect();
@@ -58,7 +59,7 @@ pub(super) fn outcome(spec: &TuneSpec, records: &[TuneRecord]) -> Outcome {
     }
     // A confirmation beside nothing else is the total.
     let phase = if helped.len() == 1 { TunePhase::Confirmation } else { TunePhase::Total };
-    let total = Series::of(spec, records, phase, &kept);
+    let total = series(spec, records, phase, &kept);
     match total.decision() {
         _ if kept.is_empty() => Outcome { next: None, kept, phase },
         Some(Decision::Helps) => Outcome { next: None, kept, phase },

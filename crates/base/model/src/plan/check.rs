@@ -145,6 +145,15 @@ impl Plan {
                 }
                 Ok(())
             }
+            Study::TuneGuest(tune) => {
+                if !matches!(self.machines[..], [machine] if machine.is_guest()) || self.tree.is_some() {
+                    return invalid("the study 'tune-guest' tunes one guest, without a tree: name one guest machine");
+                }
+                if let Some(why) = tune.spec.fault() {
+                    return invalid(format!("[tune-guest]: {why}"));
+                }
+                self.check_command()
+            }
             Study::Import(import) => {
                 if !(self.machines.is_empty() && self.workloads.is_empty()) {
                     return invalid("[import] names traces that are there: leave machines and workload empty");
@@ -168,7 +177,7 @@ impl Plan {
 
     fn check_command(&self) -> Result<(), PlanError> {
         let Some(command) = self.command() else { return Ok(()) };
-        let compares = self.comparison().is_some();
+        let compares = self.comparison().is_some() || self.guest_tune().is_some();
         let observed = match compares {
             true => self.probes.iter().any(|probes| *probes != Probes::None),
             false => !matches!(self.probes[..], [Probes::None | Probes::Inside(_)]),

@@ -8,7 +8,7 @@ use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, Tree, TuneSpec, WorkloadSpec};
+use crate::{GuestTuneSpec, Machine, Probes, Tree, TuneSpec, WorkloadSpec};
 
 /// The trials to make, how often and in which order. As TOML:
 ///
@@ -81,6 +81,7 @@ impl Plan {
             Study::Exec(command) => Some(command),
             Study::Compare(compare) => compare.command.as_deref(),
             Study::Profile(profile) => profile.command.as_deref(),
+            Study::TuneGuest(tune) => tune.command.as_deref(),
             _ => None,
         }
     }
@@ -120,6 +121,11 @@ impl Plan {
     /// What is tried on a running VM.
     pub fn tune(&self) -> Option<&TuneSpec> {
         if let Study::Tune(spec) = &self.study { Some(spec) } else { None }
+    }
+
+    /// What is tried on a guest that is booted for it.
+    pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
+        if let Study::TuneGuest(tune) = &self.study { Some(&tune.spec) } else { None }
     }
 
     /// The files of other tools that are imported.

@@ -9,9 +9,9 @@ use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
-use super::study::{Compare, CompareSpec, ProfileSpec, Study};
+use super::study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
+use crate::{GuestTuneSpec, Machine, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]
@@ -49,6 +49,8 @@ struct PlanFile {
     vm: Option<ObservedVm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tune: Option<Box<TuneSpec>>,
+    #[serde(default, rename = "tune-guest", skip_serializing_if = "Option::is_none")]
+    tune_guest: Option<Box<GuestTuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
@@ -92,6 +94,7 @@ impl PlanFile {
         match Study::of(&self.workloads) {
             _ if self.compare.is_some() => "compare",
             _ if self.profile.is_some() => "profile",
+            _ if self.tune_guest.is_some() => "tune-guest",
             _ if self.range.is_some() => "scale",
             Study::Overhead if self.command.is_some() => "exec",
             Study::Overhead if self.tree.is_some() && shares() => "share",
@@ -121,6 +124,10 @@ impl TryFrom<PlanFile> for Plan {
             "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
             "tune" => Study::Tune(file.tune.take().ok_or_else(|| lacks("tune"))?),
+            "tune-guest" => {
+                let spec = file.tune_guest.take().ok_or_else(|| lacks("tune-guest"))?;
+                Study::TuneGuest(GuestTune { spec, command: file.command.take() })
+            }
             "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
@@ -136,6 +143,7 @@ impl TryFrom<PlanFile> for Plan {
             ("profile", file.profile.is_some()),
             ("vm", file.vm.is_some()),
             ("tune", file.tune.is_some()),
+            ("tune-guest", file.tune_guest.is_some()),
             ("import", file.import.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
@@ -174,6 +182,7 @@ impl From<Plan> for PlanFile {
             profile: plan.profile().cloned(),
             vm: plan.observed_vm().cloned(),
             tune: plan.tune().cloned().map(Box::new),
+            tune_guest: plan.guest_tune().cloned().map(Box::new),
             import: plan.imported().cloned(),
             machines: plan.machines,
             probes: plan.probes,

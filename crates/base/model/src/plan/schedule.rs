@@ -147,6 +147,9 @@ impl Plan {
 
     /// Number of trials in all.
     pub fn trials(&self) -> u64 {
+        if let Some(tune) = self.guest_tune() {
+            return tune.boots() * (self.probes.len() * self.workloads.len()) as u64;
+        }
         u64::from(self.rounds) * self.trials_per_round() + self.observed_after_rounds().count() as u64
     }
 

@@ -5,7 +5,7 @@ use super::imported::ImportedFiles;
 use super::observed_vm::ObservedVm;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
-use crate::{TuneSpec, WorkloadName, WorkloadSpec};
+use crate::{GuestTuneSpec, TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
 /// A kind of question, from its plan to its report.
@@ -37,6 +37,8 @@ pub enum Study {
     Diagnose(ObservedVm),
     /// Which live settings make a running VM faster.
     Tune(Box<TuneSpec>),
+    /// Which settings make a guest's workload faster.
+    TuneGuest(GuestTune),
     /// What traces say that other tools recorded.
     Import(ImportedFiles),
 }
@@ -77,6 +79,7 @@ impl Study {
             Study::VmExits(_) => "vm-exits",
             Study::Diagnose(_) => "diagnose",
             Study::Tune(_) => "tune",
+            Study::TuneGuest(_) => "tune-guest",
             Study::Import(_) => "import",
         }
     }
@@ -109,6 +112,15 @@ pub struct CompareSpec {
     /// Until when.
     pub settings: Compare,
     /// The command of the workload `exec`; `None` for workloads of vmtax's own.
+    pub command: Option<Box<CommandSpec>>,
+}
+
+/// What is tuned, and for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestTune {
+    /// What is tried.
+    pub spec: Box<GuestTuneSpec>,
+    /// The command of the workload `exec`; `None` for a workload of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
 

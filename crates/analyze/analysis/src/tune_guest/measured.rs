@@ -1,0 +1,107 @@
+//! What the rounds of a tuning measured, as ratios of costs within the same round.
+
+use crate::compare::cost;
+use crate::overhead::estimate;
+use crate::pairs::{MAX_PAIRS, Series};
+use std::collections::BTreeMap;
+use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, TrialRecord};
+
+/// A figure of a trial.
+pub(super) type Figure<'f> = &'f dyn Fn(&TrialRecord) -> Option<f64>;
+
+/// The trials of a tuning.
+pub(super) struct Measured<'a> {
+    pub spec: &'a GuestTuneSpec,
+    /// By round and name of the configuration.
+    trials: BTreeMap<(u32, &'a str), Vec<&'a TrialRecord>>,
+    /// From the first trial's start to the last one's end, s.
+    pub seconds: f64,
+    /// From the first trial's start to the end of the last one of the first round, s.
+    pub first_round_s: f64,
+}
+
+impl<'a> Measured<'a> {
+    pub fn new(spec: &'a GuestTuneSpec, trials: &'a [TrialRecord]) -> Measured<'a> {
+        let mut by: BTreeMap<(u32, &str), Vec<&TrialRecord>> = BTreeMap::new();
+        for trial in trials {
+            by.entry((trial.round, trial.variant.as_str())).or_default().push(trial);
+        }
+        let span = |of: &dyn Fn(&TrialRecord) -> bool| {
+            let spans = trials.iter().filter(|trial| of(trial)).filter_map(|trial| {
+                let start = trial.started.parse::<jiff::Timestamp>().ok()?.as_millisecond() as f64 / 1e3;
+                Some((start, start + trial.wall_s))
+            });
+            let whole = spans.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)));
+            whole.map_or(0.0, |(first, last)| last - first)
+        };
+        Measured { spec, trials: by, seconds: span(&|_| true), first_round_s: span(&|trial| trial.round == 0) }
+    }
+
+    /// A configuration's figure in a round, the median of its trials; `None` where it was not measured, `Some(None)` where it has
+    /// no such figure.
+    fn value(&self, round: u32, name: &str, figure: Figure<'_>) -> Option<Option<f64>> {
+        let trials = self.trials.get(&(round, name))?;
+        let values: Vec<f64> = trials.iter().filter_map(|trial| figure(trial)).collect();
+        Some((!values.is_empty()).then(|| estimate(values).median))
+    }
+
+    /// The rounds of a part: of the one that is measured, those up to the next part.
+    fn rounds(&self, number: usize) -> std::ops::Range<u32> {
+        let first = self.spec.parts[number].first_round;
+        let next = self.spec.parts.get(number + 1).map(|next| next.first_round);
+        let last = self.trials.keys().next_back().map_or(0, |(round, _)| round.saturating_add(1));
+        first..next.unwrap_or(last).min(first.saturating_add(MAX_PAIRS))
+    }
+
+    /// The values of two configurations in each round that measured both, in the parts that `of` accepts.
+    pub fn pairs(
+        &self,
+        of: &dyn Fn(&GuestTunePart) -> bool,
+        (without, with): (&[usize], &[usize]),
+        figure: Figure<'_>,
+    ) -> Vec<Option<(f64, f64)>> {
+        let names = (self.spec.name(without), self.spec.name(with));
+        let has = |part: &GuestTunePart| [without, with].iter().all(|one| part.configurations.iter().any(|c| c == one));
+        let parts = self.spec.parts.iter().enumerate().filter(|(_, part)| of(part) && has(part));
+        let pair = |round| {
+            Some(self.value(round, &names.0, figure)?.zip(self.value(round, &names.1, figure)?))
+        };
+        parts.flat_map(|(number, _)| self.rounds(number)).filter_map(pair).collect()
+    }
+
+    /// The same by the metric that decides, as ratios of costs.
+    pub fn series(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Series {
+        let metric = self.spec.metric;
+        let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
+        let mut series = Series::default();
+        for pair in self.pairs(of, pair, &value) {
+            let log = pair.map(|(without, with)| cost(metric, with) - cost(metric, without));
+            match log.filter(|log| log.is_finite()) {
+                Some(log) => series.logs.push(log),
+                None => series.empty += 1,
+            }
+        }
+        series
+    }
+
+    /// A candidate alone against the baseline.
+    pub fn screening(&self, candidate: usize) -> Series {
+        self.series(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]))
+    }
+
+    /// Why a candidate failed to boot, where it never gave a figure.
+    pub fn refused(&self, candidate: usize) -> Option<String> {
+        let name = self.spec.name(&[candidate]);
+        let mut of_candidate = self.trials.iter().filter(|((_, variant), _)| *variant == name).flat_map(|(_, all)| all);
+        let first = of_candidate.next()?;
+        let any = first.result().is_some() || of_candidate.any(|trial| trial.result().is_some());
+        (!any).then(|| first.failure().map(str::to_owned)).flatten()
+    }
+}
+
+/// What a part of a confirmation confirms.
+pub(super) fn confirms(set: &[usize]) -> impl Fn(&GuestTunePart) -> bool + '_ {
+    move |part| {
+        part.phase == GuestTunePhase::Confirmation && part.configurations.first().is_some_and(|first| first == set)
+    }
+}

@@ -1,0 +1,118 @@
+//! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
+
+mod measured;
+#[cfg(test)]
+mod simulated;
+mod steps;
+
+pub use steps::next_guest_step;
+
+use crate::pairs::{Decision, Series};
+use measured::{Figure, Measured, confirms};
+use steps::{Outcome, outcome, without};
+use std::collections::BTreeSet;
+use vmtax_model::{
+    BeforeAfter, GuestTuneFindings, GuestTuneRow, Metric, Plan, TrialRecord, TuneVerdict, Variant, WorkloadName,
+};
+
+/// What was found; `None` where the plan tunes no guest.
+pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindings> {
+    let (spec, baseline) = (plan.guest_tune()?, plan.variants.first()?);
+    let measured = Measured::new(spec, trials);
+    let found = outcome(&measured, baseline);
+    let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(spec.metric));
+    let total = measured.pairs(&confirms(&found.kept), (&[], &found.kept), &value);
+    let medians = medians(&total);
+    let candidates: Vec<GuestTuneRow> =
+        (0..spec.candidates.len()).map(|number| row(&measured, number, &found)).collect();
+    let over = || "the time was over before all was decided: give --duration more".to_owned();
+    let bounds = candidates.iter().filter_map(|row| Some(1.0 - row.screening?.ratio.interval?.low));
+    Some(GuestTuneFindings {
+        metric: spec.metric,
+        total: measured.series(&confirms(&found.kept), (&[], &found.kept)).comparison().filter(|_| !found.kept.is_empty()),
+        before: medians.map(|(before, _)| before),
+        after: medians.map(|(_, after)| after),
+        guards: if found.kept.is_empty() { Vec::new() } else { guards(&measured, &found.kept) },
+        at_most: if found.kept.is_empty() { bounds.reduce(f64::max) } else { None },
+        baseline: baseline.set.clone(),
+        tuned: spec.settings(baseline, &found.kept),
+        not_tried: spec.not_tried.clone(),
+        ended: (found.next.is_some() || found.is_out_of_time).then(over),
+        rounds: trials.iter().map(|trial| trial.round).collect::<BTreeSet<_>>().len() as u32,
+        boots: trials.iter().map(|trial| (trial.round, &trial.variant)).collect::<BTreeSet<_>>().len() as u32,
+        seconds: measured.seconds,
+        candidates,
+    })
+}
+
+fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
+    let pairs: Vec<(f64, f64)> = pairs.iter().flatten().copied().collect();
+    let median = |of: &dyn Fn(&(f64, f64)) -> f64| crate::estimate(pairs.iter().map(of).collect()).median;
+    (!pairs.is_empty()).then(|| (median(&|pair| pair.0), median(&|pair| pair.1)))
+}
+
+fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow {
+    let screening = measured.screening(number);
+    let set = &found.confirmed;
+    let confirmation = match set.contains(&number) {
+        true => measured.series(&confirms(set), (&without(set, number), set)),
+        false => Series::default(),
+    };
+    let refused = measured.refused(number);
+    let decided = [screening.decision(), found.failed.get(&number).copied()];
+    let is_rejected = decided.iter().any(|decided| matches!(decided, Some(Decision::Fails | Decision::Harms)));
+    let verdict = match () {
+        () if refused.is_some() => TuneVerdict::Refused,
+        () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
+        () if found.kept.contains(&number) => TuneVerdict::Keep,
+        () if is_rejected || (found.left_out.contains_key(&number) && screening.decision() == Some(Decision::Helps)) => {
+            TuneVerdict::Reject
+        }
+        () => TuneVerdict::Inconclusive,
+    };
+    let why = match screening.decision() {
+        Some(Decision::Unmeasurable) => Some("the workload did not give this figure".to_owned()),
+        Some(Decision::Harms) => Some("each of the first 3 rounds cost over 5 % more".to_owned()),
+        _ => found.left_out.get(&number).cloned(),
+    };
+    GuestTuneRow {
+        candidate: measured.spec.candidates[number].clone(),
+        verdict,
+        why: refused.or(why),
+        screening: screening.comparison(),
+        confirmation: confirmation.comparison(),
+    }
+}
+
+/// What else moved with what is kept: the tail of latencies, and what requests cost the host's CPUs.
+fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
+    let is_disk = measured.spec.metric.workload() == WorkloadName::Seqread;
+    let of_each = |trial: &TrialRecord| {
+        let operations: u64 = trial.result()?.operations.iter().map(|operation| operation.latency.count()).sum();
+        Some(operations.max(1) as f64 / 1e9)
+    };
+    let tail = |trial: &TrialRecord| trial.result()?.value(Metric::SeqreadTail);
+    let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / of_each(trial)?);
+    let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / of_each(trial)?);
+    let figures: [(&str, Figure<'_>); 3] = match is_disk {
+        true => [
+            ("p99 of requests", &tail),
+            ("CPU time of the vCPUs per request", &vcpus),
+            ("CPU time of QEMU's other threads per request", &qemu),
+        ],
+        false => [
+            ("p99 of requests", &tail),
+            ("CPU time of the vCPUs", &vcpus),
+            ("CPU time of QEMU's other threads", &qemu),
+        ],
+    };
+    let guard = |(name, figure): (&str, Figure<'_>)| {
+        let pairs = measured.pairs(&confirms(kept), (&[], kept), figure);
+        let (before, after) = medians(&pairs)?;
+        let logs: Vec<f64> = pairs.iter().flatten().map(|(before, after)| (after / before).ln()).collect();
+        let is_whole = logs.iter().all(|log| log.is_finite());
+        let comparison = Series { logs, empty: 0 }.comparison().filter(|_| is_whole);
+        Some(BeforeAfter { name: name.to_owned(), unit: "ns".to_owned(), before, after, comparison })
+    };
+    figures.into_iter().filter_map(guard).collect()
+}

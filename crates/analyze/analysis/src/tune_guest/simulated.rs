@@ -1,0 +1,154 @@
+//! How often a tuning of a guest keeps what has no effect, and what its intervals promise: replayed on noise of known kinds.
+
+use super::{next_guest_step, tune_guest};
+use crate::coverage::normal;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use vmtax_model::testing::{done, result};
+use vmtax_model::{
+    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePhase, GuestTuneSpec, Machine, Measure, Metric, Plan, Study,
+    TrialRecord, TuneVerdict, Variant, WorkloadName, WorkloadSpec,
+};
+
+const DUDS: usize = 12;
+
+/// The log of a boot's noise: 5 % of most, with a tail as other load on the host makes it, and drift; or without a variance
+/// (Pareto, α = 1.2).
+fn noise(random: &mut Rng, seconds: f64, has_variance: bool) -> f64 {
+    if !has_variance {
+        return (1.0 + 0.03 * ((1.0 - random.f64()).powf(-1.0 / 1.2) - 1.0)).ln();
+    }
+    let tail = if random.f64() < 0.1 { random.f64() * 0.5 } else { 0.0 };
+    0.05 * normal(random) + tail + 0.03 * seconds / 60.0
+}
+
+fn plan(candidates: usize, budget_s: u32) -> Plan {
+    let candidate = |number: usize| GuestCandidate {
+        name: format!("x{number}=on"),
+        set: BTreeMap::from([(format!("x{number}"), "on".to_owned())]),
+        trap: String::new(),
+        source: String::new(),
+    };
+    let spec = GuestTuneSpec {
+        metric: Metric::SeqreadRate,
+        budget_s,
+        candidates: (0..candidates).map(candidate).collect(),
+        not_tried: Vec::new(),
+        parts: Vec::new(),
+    };
+    let variants = vec![Variant { name: GuestTuneSpec::BASELINE.to_owned(), ..Variant::default() }];
+    let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command: None });
+    let workloads = vec![WorkloadSpec::new(WorkloadName::Seqread)];
+    Plan { variants, study, ..Plan::new("tune", 1, vec![Machine::TCG], workloads) }
+}
+
+/// A tuning whose candidates multiply the cost by these factors; a boot takes so many seconds.
+fn tuned(mut plan: Plan, factors: &[f64], boot_s: f64, seed: u64) -> (Plan, GuestTuneFindings) {
+    let mut random = Rng::with_seed(seed);
+    let (mut trials, mut rounds, mut seconds): (Vec<TrialRecord>, u32, f64) = (Vec::new(), 0, 0.0);
+    while let Some(step) = next_guest_step(&plan, &trials) {
+        plan.begin_part(step.clone(), rounds);
+        let first = rounds;
+        loop {
+            let mut boots = step.configurations.clone();
+            random.shuffle(&mut boots);
+            for on in boots {
+                let factor: f64 = on.iter().map(|number| factors[*number]).product();
+                let cost = factor * noise(&mut random, seconds, seed % 2 == 0).exp();
+                let mut result = result(WorkloadSpec::new(WorkloadName::Seqread));
+                result.measures.push(Measure { metric: Metric::SeqreadRate, value: 1e4 / cost });
+                let started = jiff::Timestamp::from_millisecond((seconds * 1e3) as i64).unwrap().to_string();
+                let variant = plan.guest_tune().unwrap().name(&on);
+                let number = trials.len() as u32;
+                let trial = TrialRecord { number, round: rounds, variant, started, wall_s: boot_s, ..done(Machine::TCG, result) };
+                trials.push(trial);
+                seconds += boot_s;
+            }
+            rounds += 1;
+            if next_guest_step(&plan, &trials).as_ref() != Some(&step) {
+                break;
+            }
+        }
+        plan.end_part(rounds - first);
+    }
+    plan.check().unwrap();
+    let found = tune_guest(&plan, &trials).unwrap();
+    assert_eq!((found.rounds, u64::from(found.boots)), (rounds, plan.trials()));
+    (plan, found)
+}
+
+fn kept(found: &GuestTuneFindings) -> Vec<usize> {
+    let is_kept = |number: &usize| found.candidates[*number].verdict == TuneVerdict::Keep;
+    (0..found.candidates.len()).filter(is_kept).collect()
+}
+
+#[test]
+fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_and_the_interval_has_the_gain() {
+    let runs = 100;
+    // With a boot of 2 s there is time for all rounds of all; with one of 8 s candidates are dropped early.
+    for boot_s in [2.0, 8.0] {
+        let none = vec![1.0; DUDS];
+        let duds = (0..runs).filter(|seed| !kept(&tuned(plan(DUDS, 900), &none, boot_s, *seed).1).is_empty()).count();
+        assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} without a real one");
+        let factors = [&none[..], &[0.7, 0.8]].concat();
+        let (mut duds, mut found, mut have_gain, mut together) = (0, 0, 0, 0);
+        for seed in 0..runs {
+            let (_, findings) = tuned(plan(factors.len(), 900), &factors, boot_s, 1000 + seed);
+            let kept = kept(&findings);
+            duds += usize::from(kept.iter().any(|number| *number < DUDS));
+            together += usize::from(kept == [DUDS, DUDS + 1]);
+            for number in kept.iter().filter(|number| **number >= DUDS) {
+                found += 1;
+                let interval = findings.candidates[*number].confirmation.unwrap().ratio.interval.unwrap();
+                have_gain += usize::from((interval.low..=interval.high).contains(&factors[*number]));
+            }
+        }
+        assert!(duds * 100 <= 5 * runs as usize, "{duds} of {runs} beside real ones");
+        assert!(found * 100 >= 90 * 2 * runs as usize, "{found} of {} found at {boot_s} s a boot", 2 * runs);
+        assert!(together * 100 >= 85 * runs as usize, "{together} of {runs} found both");
+        assert!(have_gain * 100 >= 95 * found, "{have_gain} of {found} intervals have the gain");
+    }
+}
+
+#[test]
+fn what_excludes_or_contains_another_is_not_kept_beside_it() {
+    let mut plan = plan(4, 900);
+    if let Study::TuneGuest(tune) = &mut plan.study {
+        let set = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        tune.spec.candidates[0].set = set(&[("cache", "none")]);
+        tune.spec.candidates[1].set = set(&[("cache", "none"), ("aio", "native")]);
+        tune.spec.candidates[2].set = set(&[("aio", "io_uring")]);
+    }
+    // The second has the first in it.
+    let factors = [0.8, 0.75, 0.9, 1.2];
+    let (plan, found) = tuned(plan, &factors, 2.0, 3);
+    assert_eq!(kept(&found), [1], "{:#?}", found.candidates);
+    let why = |number: usize| found.candidates[number].why.clone().unwrap();
+    assert!(why(0).contains("x1=on has it"), "{}", why(0));
+    assert!(why(2).contains("x1=on excludes it"), "{}", why(2));
+    assert_eq!(found.candidates[3].verdict, TuneVerdict::Reject);
+    assert_eq!((found.tuned["aio"].as_str(), found.tuned["cache"].as_str()), ("native", "none"));
+    let (before, after) = (found.before.unwrap(), found.after.unwrap());
+    assert!(after > before * 1.15 && found.ended.is_none(), "{before} {after}");
+    let phases: Vec<GuestTunePhase> = plan.guest_tune().unwrap().parts.iter().map(|part| part.phase).collect();
+    assert!(!phases.contains(&GuestTunePhase::Combination) && phases.last() == Some(&GuestTunePhase::Confirmation));
+}
+
+#[test]
+fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() {
+    let (_, found) = tuned(plan(12, 20), &[0.5; 12], 2.0, 1);
+    assert!(kept(&found).is_empty() && found.ended.unwrap().contains("--duration"));
+    let mut plan = plan(1, 900);
+    plan.begin_part(next_guest_step(&plan, &[]).unwrap(), 0);
+    let good = done(Machine::TCG, result(WorkloadSpec::new(WorkloadName::Seqread)));
+    let error = "QEMU ended: no io_uring".to_owned();
+    let bad = TrialRecord {
+        variant: "x0=on".to_owned(),
+        outcome: vmtax_model::Outcome::Failed { error: error.clone() },
+        ..good.clone()
+    };
+    let trials = [TrialRecord { variant: GuestTuneSpec::BASELINE.to_owned(), ..good }, bad];
+    assert_eq!(next_guest_step(&plan, &trials), None);
+    let found = tune_guest(&plan, &trials).unwrap();
+    assert_eq!((found.candidates[0].verdict, found.candidates[0].why.as_ref()), (TuneVerdict::Refused, Some(&error)));
+}

@@ -1,0 +1,154 @@
+//! What `vmtax tune` tries on a guest that it boots, what it measured, what it found.
+
+use crate::{BeforeAfter, Comparison, Metric, NotTried, TuneVerdict, Variant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is tried on a guest that is booted for it. It is the plan's `[tune-guest]`; the plan's first variant is the
+/// baseline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestTuneSpec {
+    /// The figure that decides.
+    pub metric: Metric,
+    /// How long to measure in all, s.
+    pub budget_s: u32,
+    /// What is tried.
+    #[serde(default, rename = "candidate", skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<GuestCandidate>,
+    /// What is not tried here, and why.
+    #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
+    pub not_tried: Vec<NotTried>,
+    /// What was measured, in this order: empty until the tuning begins.
+    #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<GuestTunePart>,
+}
+
+/// A change of the guest's configuration that is tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestCandidate {
+    /// What it is called: `aio=native`.
+    pub name: String,
+    /// The settings, over the baseline's, as in [`Variant::set`].
+    pub set: BTreeMap<String, String>,
+    /// When it harms.
+    pub trap: String,
+    /// What is published of it.
+    pub source: String,
+}
+
+/// Why rounds are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum GuestTunePhase {
+    /// Which candidates are faster than the baseline.
+    Screening,
+    /// Whether one more candidate helps beside those that help already.
+    Combination,
+    /// Whether all that are left help together, and each beside the others: on boots that chose none of them.
+    Confirmation,
+}
+
+/// Rounds of the same configurations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestTunePart {
+    /// Why.
+    pub phase: GuestTunePhase,
+    /// What boots in each round: the numbers of the candidates that are on, ascending; none for the baseline. The first is
+    /// that which the others are compared with; in a confirmation it has all that are to be confirmed.
+    pub configurations: Vec<Vec<usize>>,
+    /// Its first round, from 0.
+    pub first_round: u32,
+    /// How many rounds it has; 0 while it is measured.
+    pub rounds: u32,
+}
+
+/// What is measured next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestTuneStep {
+    /// Why.
+    pub phase: GuestTunePhase,
+    /// As in [`GuestTunePart`].
+    pub configurations: Vec<Vec<usize>>,
+}
+
+impl GuestTuneSpec {
+    /// What the baseline is called.
+    pub const BASELINE: &str = "baseline";
+    /// More do not fit into a tuning.
+    pub const MAX_CANDIDATES: usize = 24;
+
+    /// What a configuration is called.
+    pub fn name(&self, configuration: &[usize]) -> String {
+        let names = configuration.iter().filter_map(|number| self.candidates.get(*number));
+        let names: Vec<&str> = names.map(|candidate| &*candidate.name).collect();
+        if names.is_empty() { GuestTuneSpec::BASELINE.to_owned() } else { names.join(" + ") }
+    }
+
+    /// What candidates set together, over `baseline`.
+    pub fn settings(&self, baseline: &Variant, configuration: &[usize]) -> BTreeMap<String, String> {
+        let mut set = baseline.set.clone();
+        for candidate in configuration.iter().filter_map(|number| self.candidates.get(*number)) {
+            set.extend(candidate.set.clone());
+        }
+        set
+    }
+
+    /// A configuration as a variant.
+    pub fn variant(&self, baseline: &Variant, configuration: &[usize]) -> Variant {
+        Variant { name: self.name(configuration), set: self.settings(baseline, configuration) }
+    }
+}
+
+/// A candidate with what the measurements say of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestTuneRow {
+    /// The candidate.
+    #[serde(flatten)]
+    pub candidate: GuestCandidate,
+    /// The verdict.
+    pub verdict: TuneVerdict,
+    /// Why, where the measurements do not say.
+    pub why: Option<String>,
+    /// Alone against the baseline; null where it was not measured.
+    pub screening: Option<Comparison>,
+    /// With it against without, beside all others that were confirmed with it; null where that was not measured.
+    pub confirmation: Option<Comparison>,
+}
+
+/// The findings of `tune` on a guest that it booted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestTuneFindings {
+    /// The figure that decides.
+    pub metric: Metric,
+    /// All that is kept against the baseline, by the rounds of the confirmation alone; null where nothing is kept.
+    pub total: Option<Comparison>,
+    /// The metric's median with the baseline in these rounds.
+    pub before: Option<f64>,
+    /// The same with all that is kept.
+    pub after: Option<f64>,
+    /// Other figures of these rounds.
+    pub guards: Vec<BeforeAfter>,
+    /// The candidates.
+    pub candidates: Vec<GuestTuneRow>,
+    /// The baseline's settings.
+    pub baseline: BTreeMap<String, String>,
+    /// The settings with all that is kept.
+    pub tuned: BTreeMap<String, String>,
+    /// Where nothing is kept: what a candidate may save at most, a part of the time, by the widest interval of those that were
+    /// measured until they had one.
+    pub at_most: Option<f64>,
+    /// What was not tried.
+    pub not_tried: Vec<NotTried>,
+    /// Why it ended before all was decided.
+    pub ended: Option<String>,
+    /// Rounds in all.
+    pub rounds: u32,
+    /// Boots in all.
+    pub boots: u32,
+    /// How long it took, s.
+    pub seconds: f64,
+}
