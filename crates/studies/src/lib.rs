@@ -18,6 +18,7 @@ pub mod reproduce;
 mod scale;
 mod share;
 mod tune;
+mod tune_guest;
 mod vm;
 
 pub use analysis::{ReportFile, StudyError};

@@ -5,6 +5,7 @@ use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
+use crate::tune_guest::GuestTuning;
 use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -36,6 +37,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         }
         Study::Diagnose(_) => found(recording, diagnose::findings(recording)?, page::vm_diagnosis::report, page::json),
         Study::Tune(spec) => found(recording, tune::findings(recording, spec)?, page::tune::report, page::json),
+        Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
         Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
         Study::Import(_) => found(recording, import::findings(recording)?, page::import::report, page::json),
         Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),

@@ -1,14 +1,16 @@
-//! Which live settings make a running VM faster: what a diagnosis proposes, tried.
+//! What makes a VM faster: live settings of a running one, which a diagnosis proposes; or the settings of a guest that is booted for
+//! it.
 
 use crate::analysis::StudyError;
 use crate::diagnose;
-use crate::options::{OptionsError, duration, plan_of_vm};
+use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm, with_help};
 use crate::reproduce::Evidence;
+use crate::tune_guest::GuestTuneOptions;
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_model::{
-    Candidate, ChangeCost, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings, TuneMetric,
+    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings, TuneMetric,
     TuneRecord, TuneSpec, VmDiagnosis, files,
 };
 use vmtax_recording::Recording;
@@ -18,18 +20,34 @@ use vmtax_workload::CheckedPlan;
 const DIAGNOSED_S: f64 = 10.0;
 /// A remedy that can give back less is not tried.
 const MIN_CEILING: f64 = 0.02;
+/// How long a running VM is measured in all, and a setting of it at a time, s.
+const DURATION_S: f64 = 300.0;
+const BLOCK_S: f64 = 1.5;
 /// What a file of measurements may have.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The options of `vmtax tune`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Diagnoses the VM first (10 s), then says which live changes its causes propose, and what each could give back at most. \
+    mut_arg("machine", with_help("Guest that is booted for it: kvm, tcg (Linux), micro-kvm, micro-tcg [default: kvm if usable, else tcg]")),
+    mut_arg("rounds", |arg| arg.hide(true)),
+    mut_arg(
+        "pinning",
+        with_help(
+            "Host CPUs of the guests' threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
+        )
+    ),
+    after_help = "With --vm: diagnoses the VM first (10 s), then says which live changes its causes propose, and what each could give back at most. \
 With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and restored. \
 What helps is measured once more; what helps again stays on, and `vmtax undo` restores it. Nothing is restarted. \
-What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start restores it. See docs/tune.md.
+What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start restores it.
+Without --vm: boots guests of its own, from QEMU's defaults of a virtio-blk disk to the settings that make WORKLOAD faster on \
+this host: each change alone, what helps together, and what is left anew on fresh boots, which alone give the gain that is \
+stated. What is kept is in the recording's folder tuned/, as QEMU and libvirt take it. See docs/tune.md.
 
 Examples:
+  vmtax tune -- seqread rw=randwrite
+  vmtax tune --from cache=writethrough -- exec ./import.sh big.csv
   vmtax tune --vm web01
   vmtax tune --vm web01 --apply
   vmtax tune --vm db --apply --metric-command './transactions-per-second' --higher-is-better
@@ -38,29 +56,31 @@ Examples:
 pub struct TuneOptions {
     /// The running VM: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
     #[arg(long, value_name = "VM")]
-    vm: String,
+    vm: Option<String>,
     /// Make the changes, measure them, keep what helps; without it nothing is changed
-    #[arg(long)]
+    #[arg(long, requires = "vm")]
     apply: bool,
     /// What may be changed, comma separated: live (this VM alone), host (settings of the host, for all its VMs)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live", requires = "vm")]
     allow: Vec<Allowed>,
     /// What decides: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
     /// [default: what each change is for]
-    #[arg(long, value_name = "METRIC", value_parser = metric)]
+    #[arg(long, value_name = "METRIC", value_parser = metric, requires = "vm")]
     metric: Option<LiveMetric>,
     /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better
-    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
+    #[arg(long, value_name = "CMD", conflicts_with = "metric", requires = "vm")]
     metric_command: Option<String>,
     /// More of what --metric-command prints is better
     #[arg(long, requires = "metric_command")]
     higher_is_better: bool,
-    /// How long to measure in all: 300s, 10m
-    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = duration)]
-    duration: f64,
-    /// How long to measure a setting at a time
-    #[arg(long, value_name = "TIME", default_value = "1.5s", value_parser = duration)]
-    block: f64,
+    /// How long to measure in all: 300s, 10m [default: 300s with --vm, else 15m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
+    /// How long to measure a setting at a time [default: 1.5s with --vm, else 1s in each boot]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    block: Option<f64>,
+    #[command(flatten)]
+    guest: GuestTuneOptions,
 }
 
 /// What may be changed.
@@ -77,28 +97,35 @@ fn metric(text: &str) -> Result<LiveMetric, String> {
     LiveMetric::named(text).ok_or_else(|| format!("choose from {}", names()))
 }
 
+/// Without a running VM: of a guest that is booted for it.
+impl StudyOptions for TuneOptions {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+        self.guest.plan(host, self.duration, self.block)
+    }
+}
+
 impl TuneOptions {
-    /// The plan of the diagnosis that comes first.
+    /// The plan of the diagnosis that comes first; `None` where no running VM is tuned.
     ///
     /// # Errors
     /// [`OptionsError`] for a name that stands for no VM, or for several.
-    pub fn diagnosis(&self) -> Result<CheckedPlan, OptionsError> {
-        plan_of_vm(&self.vm, DIAGNOSED_S, Study::Diagnose)
+    pub fn diagnosis(&self) -> Result<Option<CheckedPlan>, OptionsError> {
+        self.vm.as_ref().map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose)).transpose()
     }
 
-    /// The plan of the tuning that a diagnosis leads to.
+    /// The plan of the tuning of a running VM that a diagnosis leads to.
     ///
     /// # Errors
     /// [`OptionsError`] for times of nothing.
-    pub fn plan(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
+    pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
         let milliseconds = |seconds: f64| ((seconds * 1e3).round() as u64).max(1);
         let command = self.metric_command.clone();
         let command = command.map(|line| TuneMetric::Command { line, higher_is_better: self.higher_is_better });
         let mut spec = TuneSpec {
             pid: found.vm.pid,
             apply: self.apply,
-            time_ms: milliseconds(self.duration),
-            block_ms: milliseconds(self.block),
+            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
+            block_ms: milliseconds(self.block.unwrap_or(BLOCK_S)),
             metric: command.or(self.metric.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),

@@ -154,6 +154,15 @@ impl Writer {
         self.write_plan()
     }
 
+    /// Stores the plan of a tuning, with the parts that are measured so far.
+    ///
+    /// # Errors
+    /// [`RecordingError`] when it cannot be written.
+    pub fn note_parts(&mut self, plan: &Plan) -> Result<(), RecordingError> {
+        self.plan = plan.clone();
+        self.write_plan()
+    }
+
     fn write_plan(&self) -> Result<(), RecordingError> {
         let toml = self.plan.to_toml().map_err(|e| unstorable(&self.plan, e))?;
         write_whole(&self.folder, &self.folder.join(PLAN), toml.as_bytes())

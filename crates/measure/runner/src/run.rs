@@ -14,7 +14,7 @@ use crate::stood_still::stood_still;
 use crate::{Requirements, RunError};
 use jiff::Timestamp;
 use size_times::SizeTimes;
-pub use state::Progress;
+pub use state::{BeforePart, Progress};
 use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,10 @@ pub struct Watch<'a> {
     pub progress: &'a mut dyn FnMut(Progress<'_>),
     /// Called after each complete round with the number of rounds: whether to start another.
     pub go_on: &'a mut dyn FnMut(u32) -> bool,
+    /// What the recording has already: `None` of a plan that is carried out as a whole.
+    pub before: Option<BeforePart>,
 }
+
 
 /// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
 /// left running.
@@ -67,7 +70,7 @@ pub fn run(
     streams: Option<&Streams>,
     watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
-    let Watch { progress, go_on } = watch;
+    let Watch { progress, go_on, before } = watch;
     let patterns = exec::patterns(plan)?;
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
@@ -88,7 +91,8 @@ pub fn run(
         interrupt,
         streams,
         patterns: &patterns,
-        number: 0,
+        number: before.map_or(0, |before| before.trials),
+        before: *before,
         booted: BTreeSet::new(),
         refused: BTreeMap::new(),
         first_failure: None,
@@ -197,8 +201,10 @@ impl<'a> Run<'a> {
                 self.trials(boot, session, log, control_s, &placement)
             }
             Err(MachineError::Interrupted) => Ok(()),
-            // Another size or share may work.
-            Err(error) if (self.plan.range().is_some() || share.is_some()) && slot.round == 0 => {
+            // Another size, share or candidate may work.
+            Err(error)
+                if (self.plan.range().is_some() || share.is_some() || self.is_candidate(slot)) && slot.round == 0 =>
+            {
                 self.refuse(boot, error)
             }
             Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
@@ -234,7 +240,7 @@ impl<'a> Run<'a> {
         control_s: Option<f64>,
         placement: &Placement,
     ) -> Result<(), RunError> {
-        note_boot(log, boot[0], &*machine)?;
+        note_boot(log, Slot { round: self.round(boot[0]), ..boot[0] }, &*machine)?;
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }

@@ -23,6 +23,7 @@ mod streams;
 mod study;
 mod top;
 mod tune;
+mod tune_guest;
 mod undo;
 mod vms;
 

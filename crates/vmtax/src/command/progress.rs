@@ -37,6 +37,15 @@ impl Display {
         Display { bar, verbosity, marks: false }
     }
 
+    /// A line of what is done, on a terminal, where nobody knows how many trials there will be.
+    pub fn open_ended(verbosity: Verbosity) -> Display {
+        let display = Display::new(1, verbosity);
+        if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {wide_msg}") {
+            display.bar.set_style(style);
+        }
+        display
+    }
+
     /// For a command that prints itself: no bar, on a terminal a line before each run.
     pub fn beside_output(verbosity: Verbosity) -> Display {
         let marks = verbosity == Verbosity::Normal && std::io::stderr().is_terminal();

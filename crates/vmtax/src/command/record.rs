@@ -1,7 +1,7 @@
 //! From a plan to a recording.
 
 use super::interrupt::{interrupt, stop_flag};
-use super::{doctor, history, progress::Display, recording_folder};
+use super::{doctor, history, progress::Display, recording_folder, tune_guest};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use vmtax_import::AddedGuest;
 use vmtax_model::number::{counted, nanoseconds};
 use vmtax_model::{HostFacts, Plan, Study, TuneRecord, files};
 use vmtax_observe::StopTime;
-use vmtax_recording::TrialFiles;
+use vmtax_recording::{TrialFiles, Writer};
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
 use vmtax_studies::{InterimAnalyses, analyze};
 use vmtax_vm::Streams;
@@ -40,6 +40,15 @@ pub(super) fn record(
         // Its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
+    if plan.guest_tune().is_some() {
+        let interrupt = interrupt()?;
+        let mut writer = recording_folder::begin(args, plan, &host)?;
+        let folder = writer.folder().to_path_buf();
+        let ended = tune_guest::measure(plan, &host, &mut writer, &interrupt, streams, display);
+        display.clear();
+        let ended = ended?;
+        return finish(writer, folder, ended, args);
+    }
     let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.note(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
@@ -58,6 +67,7 @@ pub(super) fn record(
             }
             enough.is_none() && interim.go_on(&folder, rounds, &|line| display.note(line))
         },
+        before: None,
     };
     let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
     display.clear();
@@ -65,6 +75,11 @@ pub(super) fn record(
     if let Some(rounds) = enough {
         writer.shorten(rounds)?;
     }
+    finish(writer, folder, ended, args)
+}
+
+/// Marks a recording as ended, unless it was interrupted.
+fn finish(writer: Writer, folder: PathBuf, ended: Ended, args: &RecordArgs) -> Result<Recorded, Fault> {
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
         if args.output.is_none() {

@@ -51,6 +51,8 @@ fn carry_out(
     recording_folder::check(args)?;
     let display = match streams {
         Some(_) => Display::beside_output(args.verbosity()),
+        // How many rounds a tuning takes only its measurements tell.
+        None if plan.guest_tune().is_some() => Display::open_ended(args.verbosity()),
         None => Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.verbosity()),
     };
     let Recorded { folder, ended } = record(plan, host, args, &display, streams)?;

@@ -1,8 +1,9 @@
-//! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM.
+//! `vmtax tune`: a diagnosis, what it proposes, tried on the running VM; or a guest that is booted for it.
 
 use super::interrupt::stop_flag;
 use super::progress::Display;
 use super::record::{Recorded, record};
+use super::study::study;
 use super::{doctor, print, recording_folder, report};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::Fault;
@@ -12,10 +13,10 @@ use vmtax_studies::{TuneOptions, analyze, diagnosed};
 
 pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     let (options, output) = (&args.options, &args.record);
+    let Some(diagnosis) = options.diagnosis()? else { return study(args) };
     recording_folder::check(output)?;
     let host = doctor::facts(None);
     let display = Display::new(1, output.verbosity());
-    let diagnosis = options.diagnosis()?;
     display.note("diagnosing the VM for 10 s");
     // The diagnosis stands among the others; --output is the tuning's.
     let beside = RecordArgs { output: None, ..output.clone() };
@@ -23,7 +24,7 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     if stop_flag()?.load(Ordering::Relaxed) {
         return Err(Fault::Interrupted { folder });
     }
-    let plan = options.plan(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
+    let plan = options.plan_of(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
     if output.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }

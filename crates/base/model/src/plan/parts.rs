@@ -25,6 +25,16 @@ impl Plan {
         tune.spec.parts.push(GuestTunePart { phase, configurations, first_round, rounds: 0 });
     }
 
+    /// A plan as it was before its guest was tuned.
+    #[must_use]
+    pub fn without_parts(mut self) -> Plan {
+        if let Study::TuneGuest(tune) = &mut self.study {
+            tune.spec.parts.clear();
+            self.variants.truncate(1);
+        }
+        self
+    }
+
     /// Ends the part that was begun last, after so many rounds of its own.
     pub fn end_part(&mut self, rounds: u32) {
         if let Study::TuneGuest(tune) = &mut self.study {

@@ -13,6 +13,15 @@ use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
+/// What a recording has of the parts of a tuning before the one that is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BeforePart {
+    /// Rounds.
+    pub rounds: u32,
+    /// Trials.
+    pub trials: u32,
+}
+
 /// What a run is doing: for people who wait.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
@@ -64,6 +73,8 @@ pub(super) struct Run<'a> {
     pub patterns: &'a Patterns,
     /// The next trial's.
     pub number: u32,
+    /// What the recording has of earlier parts of a tuning.
+    pub before: Option<BeforePart>,
     /// Machines that booted once: a later failure there is an accident, not a verdict.
     pub booted: BTreeSet<(Machine, usize)>,
     /// Steps of a range at which a machine failed to boot the first time, with the reason: not tried again.
@@ -102,6 +113,16 @@ impl<'a> Run<'a> {
             }
         }
         Ok(slot.step >= self.kept_steps)
+    }
+
+    /// Whether the slot is of a candidate of a tuning: its baseline is the first variant of all.
+    pub fn is_candidate(&self, slot: Slot) -> bool {
+        self.before.is_some_and(|before| before.rounds > 0 || slot.variant > 0)
+    }
+
+    /// The slot's round in the recording.
+    pub fn round(&self, slot: Slot) -> u32 {
+        self.before.map_or(0, |before| before.rounds).saturating_add(slot.round)
     }
 
     /// Notes what the slot took; the next one begins.

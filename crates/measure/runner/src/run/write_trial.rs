@@ -39,7 +39,7 @@ impl Run<'_> {
         self.writer.write(&TrialRecord {
             schema: vmtax_model::SCHEMA,
             number: self.number,
-            round: slot.round,
+            round: self.round(slot),
             machine: slot.machine,
             variant,
             step: self.plan.size(slot.step),
@@ -65,7 +65,7 @@ impl Run<'_> {
         let variant = if self.plan.variants.len() > 1 { format!("-{}", slot.variant) } else { String::new() };
         let size = self.plan.size(slot.step).filter(|_| !self.plan.is_one_boot());
         let step = size.map_or(String::new(), |size| format!("-at-{size}"));
-        let name = format!("{:04}-{}{variant}{step}", slot.round, slot.machine);
+        let name = format!("{:04}-{}{variant}{step}", self.round(slot), slot.machine);
         let folder = self.writer.folder().join("turns").join(name);
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),

@@ -91,7 +91,7 @@ fn answer(found: &TuneFindings) -> String {
 }
 
 /// A figure in its unit.
-fn value(row: &BeforeAfter, value: f64) -> String {
+pub(super) fn value(row: &BeforeAfter, value: f64) -> String {
     match row.unit.as_str() {
         "ns" => nanoseconds(value),
         "fraction" => percent(value),
@@ -124,7 +124,7 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
         ));
     }
     if !found.moved.is_empty() {
-        all.push(Section::new("Without and with what is kept", vec![Block::Table(moved(found))]));
+        all.push(Section::new("Without and with what is kept", vec![Block::Table(before_after("Without and with what is kept", &found.moved))]));
     }
     all
 }
@@ -145,7 +145,7 @@ fn changes(found: &TuneFindings) -> Table {
         let ceiling = if candidate.ceiling > 0.0 { percent(candidate.ceiling) } else { NONE.to_owned() };
         let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
         if found.applied {
-            cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref()))));
+            cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pairs"))));
             cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         } else {
             cells.push(settings(row).into());
@@ -172,17 +172,17 @@ fn settings(row: &TuneRow) -> String {
     if all.len() > 1 { format!("{one}, and {} more", all.len() - 1) } else { one }
 }
 
-fn ratio(comparison: Option<&Comparison>) -> String {
+pub(super) fn ratio(comparison: Option<&Comparison>, what: &str) -> String {
     comparison.map_or_else(
         || NONE.to_owned(),
         |found| match found.ratio.interval {
             Some(_) => format!("{} ({})", number::ratio(found.ratio.median), interval(&found.ratio)),
-            None => format!("{} ({} pairs)", number::ratio(found.ratio.median), found.rounds),
+            None => format!("{} ({} {what})", number::ratio(found.ratio.median), found.rounds),
         },
     )
 }
 
-fn tone(verdict: TuneVerdict) -> Tone {
+pub(super) fn tone(verdict: TuneVerdict) -> Tone {
     match verdict {
         TuneVerdict::Keep => Tone::Good,
         TuneVerdict::Reject => Tone::Bad,
@@ -191,8 +191,9 @@ fn tone(verdict: TuneVerdict) -> Tone {
     }
 }
 
-fn moved(found: &TuneFindings) -> Table {
-    Table::of("Without and with what is kept", &found.moved)
+/// Figures without and with what is kept.
+pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
+    Table::of(title, rows)
         .column(Column::words("figure"), |row| row.name.clone())
         .column(Column::figures("without"), |row| value(row, row.before))
         .column(Column::figures("with"), |row| value(row, row.after))

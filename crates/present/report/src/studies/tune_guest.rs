@@ -1,0 +1,214 @@
+//! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
+
+use super::tune::{before_after, ratio, tone, value as guard_value};
+use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
+use crate::number::{NONE, counted, duration, percent, value};
+use crate::text::when;
+use crate::view::{self, host, origin};
+use vmtax_model::{
+    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneStep, Plan, TrialRecord, TuneVerdict, Verdict,
+    Warning, shell_line,
+};
+use vmtax_recording::Recording;
+
+/// Screening rounds of all candidates, where there is time.
+const ROUNDS: f64 = 8.0;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Report<'a> {
+    let plan = &recording.plan;
+    let rounds = format!(
+        "{} of fresh guests in random order, {}, {}",
+        counted(found.rounds.into(), "round"),
+        counted(found.boots.into(), "boot"),
+        duration(found.seconds)
+    );
+    let mut warnings: Vec<Warning> = Vec::new();
+    for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
+        vmtax_analysis::add_warning(&mut warnings, warning);
+    }
+    let ended = found.ended.iter().map(|why| format!("{}.", capitalized(why)));
+    let warnings = guards_that_cost(found).chain(ended).chain(view::warnings(recording, &warnings)).collect();
+    let place = vec![rounds, view::guests_in_short(plan), workload(recording), from(found), when(&recording.manifest.started)];
+    Report {
+        study: "compare",
+        title: "Tuning of a guest's disk".to_owned(),
+        answer: answer(recording, found),
+        basis: [place, host(recording)].concat(),
+        next: next(recording, found),
+        notices: vec![
+            Notice::notes(
+                "Not tried",
+                found.not_tried.iter().map(|one| format!("{}: {}.", one.action, one.why)).collect(),
+            ),
+            Notice::warnings(warnings),
+        ],
+        sections: sections(recording, found),
+        method: method(recording),
+        origin: origin(recording),
+        ..Report::default()
+    }
+}
+
+fn workload(recording: &Recording) -> String {
+    let command = recording.plan.command().map(|command| shell_line(&command.argv));
+    command.unwrap_or_else(|| view::layers::workload(recording))
+}
+
+/// The settings with which it began.
+fn from(found: &GuestTuneFindings) -> String {
+    let share = |key: &str| key == "share" || key.starts_with("share.");
+    let settings = found.baseline.iter().filter(|(key, _)| !share(key)).map(|(key, value)| format!("{key}={value}"));
+    format!("baseline {}", settings.collect::<Vec<_>>().join(", "))
+}
+
+/// What is kept, with the gain and which change brought what; or that nothing is.
+pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
+    let what = workload(recording);
+    let kept: Vec<&GuestTuneRow> = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep).collect();
+    let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
+        let measured = found.candidates.iter().filter(|row| row.screening.is_some()).count() as u64;
+        let bound = found.at_most.map_or(String::new(), |most| {
+            format!("; those that were measured to the end save at most {} of the time", percent(most.max(0.0)))
+        });
+        return format!("{what}: nothing is kept: none of {} is shown to make it faster{bound}.", counted(measured, "change"));
+    };
+    let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
+        let unit = found.metric.unit();
+        format!(": {}, {} → {}", found.metric.label(), value(unit, before), value(unit, after))
+    });
+    let share = |row: &GuestTuneRow| match row.confirmation {
+        Some(alone) if kept.len() > 1 => format!("{} brought {}", row.candidate.name, gain(&alone)),
+        _ => row.candidate.name.clone(),
+    };
+    let shares: Vec<String> = kept.iter().map(|row| share(row)).collect();
+    format!("{what} is faster by {}{figures}. {}.", gain(&total), capitalized(&shares.join("; ")))
+}
+
+/// What part of the time is saved, with its interval.
+fn gain(comparison: &Comparison) -> String {
+    let range = comparison.ratio.interval.map_or(String::new(), |i| {
+        format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low))
+    });
+    format!("{}{range}", percent(1.0 - comparison.ratio.median))
+}
+
+/// A sentence's beginning; names of settings stay as they are.
+fn capitalized(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if !word.contains('=') => first.to_uppercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
+    if found.total.is_none() {
+        return Vec::new();
+    }
+    let file = |name: &str| recording.folder.join("tuned").join(name).display().to_string();
+    vec![shell_line(&["cat".to_owned(), file("qemu.args"), file("libvirt.xml"), file("UNDO.md")])]
+}
+
+/// Figures besides the one that decides that are shown to be worse with what is kept.
+fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> + '_ {
+    let worse = found.guards.iter().filter(|row| row.comparison.is_some_and(|one| one.verdict == Verdict::Slower));
+    worse.map(|row| {
+        format!(
+            "What is kept costs elsewhere: {}, {} → {}.",
+            row.name,
+            guard_value(row, row.before),
+            guard_value(row, row.after)
+        )
+    })
+}
+
+fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<Section<'a>> {
+    let mut all = vec![Section::new("Changes", vec![Block::Table(changes(found))])];
+    if !found.guards.is_empty() {
+        all.push(Section::new(
+            "Baseline and what is kept",
+            vec![Block::Table(before_after("Baseline and what is kept", &found.guards))],
+        ));
+    }
+    all.push(Section::detail("What is published of these changes", vec![Block::Table(published(found))]));
+    all.extend(view::facts(recording, &[]));
+    all
+}
+
+fn changes(found: &GuestTuneFindings) -> Table {
+    let mut columns = vec![Column::words("change").broken(28, 16)];
+    columns.extend(["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12)));
+    columns.push(Column::words("verdict"));
+    let mut table = Table::new("Changes", columns);
+    let mut notes = vec![
+        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline. \
+         Confirmation: beside all others that were left, against these without it, on other boots."
+            .to_owned(),
+    ];
+    for row in &found.candidates {
+        let mut cells = vec![Cell::from(row.candidate.name.clone())];
+        cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "rounds"))));
+        cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
+        table.row(cells);
+        notes.extend(row.why.iter().map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))));
+    }
+    table.notes(notes)
+}
+
+fn published(found: &GuestTuneFindings) -> Table {
+    let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
+    Table::of("What is published of these changes", &found.candidates)
+        .column(Column::words("change"), |row| row.candidate.name.clone())
+        .column(Column::words("published").broken(40, 20), |row| or_none(&row.candidate.source))
+        .column(Column::words("when it harms").broken(40, 20), |row| or_none(&row.candidate.trap))
+        .done()
+}
+
+fn method(recording: &Recording) -> Vec<String> {
+    let how = "Each round boots every configuration once, in random order, and gives one ratio of costs for each (the cost of a rate is its \
+               inverse). After 8, 11 and 15 rounds a sequential sign test decides. Changes that are faster alone are added one at a time, those that \
+               help most first; what is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
+               last rounds give the gain that is stated, so that it is not overstated because the best was chosen.";
+    let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all that is read comes from the host's memory, which \
+                a larger image would not.";
+    let has_disk = recording.plan.command().is_none();
+    [Some(how), has_disk.then_some(disk)].into_iter().flatten().map(str::to_owned).collect()
+}
+
+/// What begins with a step: for the progress on a terminal.
+pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Option<String> {
+    let spec = plan.guest_tune()?;
+    let found = vmtax_analysis::tune_guest(plan, trials)?;
+    let left = (f64::from(spec.budget_s) - found.seconds).max(0.0);
+    let time = format!("at most {} left", duration(left));
+    let boots = counted(step.configurations.len() as u64, "boot");
+    let first = step.configurations.first()?;
+    Some(match step.phase {
+        GuestTunePhase::Screening => {
+            let open = counted(step.configurations.len() as u64 - 1, "change");
+            format!("screening: {open} against the baseline, {boots} a round, {ROUNDS:.0} to 15 rounds; {time}")
+        }
+        GuestTunePhase::Combination => {
+            let with = step.configurations.last()?;
+            let more: Vec<usize> = with.iter().copied().filter(|number| !first.contains(number)).collect();
+            format!("it helped: {}; does {} help beside it? {boots} a round; {time}", spec.name(first), spec.name(&more))
+        }
+        GuestTunePhase::Confirmation => {
+            format!("confirmation of {} against the baseline, on new boots: {boots} a round; {time}", spec.name(first))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_begins_with_a_capital_unless_a_setting_does() {
+        assert_eq!(capitalized("no limit"), "No limit");
+        assert_eq!(capitalized("cache=none"), "cache=none");
+        assert_eq!(capitalized(""), "");
+    }
+}

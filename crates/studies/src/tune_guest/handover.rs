@@ -1,0 +1,190 @@
+//! What a tuning hands over: the settings that are kept, as QEMU and libvirt take them, each with its undo.
+
+use crate::analysis::ReportFile;
+use std::collections::BTreeMap;
+use vmtax_model::{GuestTuneFindings, Variant};
+
+type Settings = BTreeMap<String, String>;
+
+/// Settings of the disk that QEMU has in `-drive`; all others are the device's.
+const DRIVE: [&str; 3] = ["aio", "cache", "discard"];
+/// Settings of the disk that libvirt has as an attribute of `<driver>`, by its name of them.
+const DRIVER: [(&str, &str); 9] = [
+    ("aio", "io"),
+    ("cache", "cache"),
+    ("discard", "discard"),
+    ("event_idx", "event_idx"),
+    ("ioeventfd", "ioeventfd"),
+    ("num-queues", "queues"),
+    ("packed", "packed"),
+    ("queue-size", "queue_size"),
+    ("iothread", "iothread"),
+];
+
+/// The folder's files; none where nothing is kept. `answer` is the first sentence of the report.
+pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> {
+    if found.total.is_none() {
+        return Vec::new();
+    }
+    let disk = |set: &Settings| Variant { name: String::new(), set: set.clone() }.disk();
+    let (before, after) = (disk(&found.baseline), disk(&found.tuned));
+    let file = |name, content: String| ReportFile { name, content: content.into_bytes() };
+    vec![
+        file("tuned/qemu.args", qemu(answer, &before, &after)),
+        file("tuned/libvirt.xml", libvirt(answer, &before, &after)),
+        file("tuned/UNDO.md", undo(&before, &after)),
+    ]
+}
+
+/// Whether a setting does nothing.
+fn is_nothing(key: &str, value: &str) -> bool {
+    (key == "iothread" && value == "off") || (key.starts_with("throttling.") && value == "0")
+}
+
+fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
+    settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).filter(|(key, value)| !is_nothing(key, value))
+}
+
+/// QEMU's arguments of a disk with these settings.
+fn arguments(settings: &Settings) -> Vec<String> {
+    let mut drive = "-drive file=DISK,format=FORMAT,if=none,id=disk0".to_owned();
+    let mut device = "-device virtio-blk-pci,drive=disk0".to_owned();
+    let mut object = None;
+    for (key, value) in set_of(settings) {
+        if key == "iothread" {
+            object = Some("-object iothread,id=iothread0".to_owned());
+            device += ",iothread=iothread0";
+        } else if DRIVE.contains(&key) || key.starts_with("throttling.") {
+            drive += &format!(",{key}={value}");
+        } else if let Some(key) = key.strip_prefix("drive.") {
+            drive += &format!(",file.{key}={value}");
+        } else {
+            device += &format!(",{}={value}", key.strip_prefix("device.").unwrap_or(key));
+        }
+    }
+    object.into_iter().chain([drive, device]).collect()
+}
+
+fn qemu(answer: &str, before: &Settings, after: &Settings) -> String {
+    let undo = arguments(before).into_iter().map(|line| format!("# {line}\n"));
+    format!(
+        "# {answer}\n\
+         # In place of the disk's -drive and -device; DISK is its file, FORMAT raw or qcow2. The VM has to be restarted.\n\
+         {}\n\n\
+         # Undo: what it was compared with.\n{}",
+        arguments(after).join("\n"),
+        undo.collect::<String>()
+    )
+}
+
+fn libvirt(answer: &str, before: &Settings, after: &Settings) -> String {
+    let has_iothread = set_of(after).any(|(key, _)| key == "iothread");
+    let properties: Vec<String> = set_of(after).filter_map(|(key, value)| property(key, value)).collect();
+    let (namespace, overrides) = match properties.is_empty() {
+        true => ("", String::new()),
+        false => (
+            " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
+            format!(
+                "  <qemu:override>\n    <qemu:device alias='virtio-disk0'>\n      <qemu:frontend>\n{}      </qemu:frontend>\n    \
+                 </qemu:device>\n  </qemu:override>\n",
+                properties.concat()
+            ),
+        ),
+    };
+    let limits = before.iter().any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
+    let limits = if limits { "      <!-- Remove <iotune>. -->\n" } else { "" };
+    let iothreads = if has_iothread { "  <iothreads>1</iothreads>\n" } else { "" };
+    format!(
+        "<!-- {}\n     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
+         Undo, what it was compared with: {} -->\n\
+         <domain{namespace}>\n{iothreads}  <devices>\n    <disk>\n      {}\n{limits}    </disk>\n  </devices>\n{overrides}</domain>\n",
+        comment(answer),
+        comment(&driver(before)),
+        driver(after),
+    )
+}
+
+/// Two hyphens would end a comment of XML.
+fn comment(text: &str) -> String {
+    text.replace("--", "- -")
+}
+
+/// libvirt's element of a disk's settings.
+fn driver(settings: &Settings) -> String {
+    let attribute = |(key, value): (&str, &str)| {
+        let (_, name) = DRIVER.iter().find(|(known, _)| *known == key)?;
+        Some(format!(" {name}='{}'", if key == "iothread" { "1" } else { value }))
+    };
+    let attributes: String = set_of(settings).filter_map(attribute).collect();
+    format!("<driver name='qemu' type='FORMAT'{attributes}/>")
+}
+
+/// A property of the device for which libvirt has no attribute.
+fn property(key: &str, value: &str) -> Option<String> {
+    if DRIVER.iter().any(|(known, _)| *known == key) || key.starts_with("throttling.") || key.starts_with("drive.") {
+        return None;
+    }
+    let key = key.strip_prefix("device.").unwrap_or(key);
+    let (kind, value) = match value {
+        "on" => ("bool", "true"),
+        "off" => ("bool", "false"),
+        number if number.parse::<u64>().is_ok() => ("unsigned", number),
+        text => ("string", text),
+    };
+    Some(format!("        <qemu:property name='{key}' type='{kind}' value='{value}'/>\n"))
+}
+
+fn undo(before: &Settings, after: &Settings) -> String {
+    let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    let row = |(key, value): (&String, &String)| {
+        let was = before.get(key).map_or("leave it out".to_owned(), |was| format!("`{key}={was}`"));
+        format!("| `{key}={value}` | {was} |\n")
+    };
+    format!(
+        "# Undo\n\nThe tuning changed no VM: it hands over settings. Where you applied them, restore what stood there before, and restart \
+         the VM.\n\n| setting | undo |\n|---|---|\n{}\n\
+         - QEMU: the lines behind `# Undo` in `qemu.args`.\n\
+         - libvirt: `virsh edit DOMAIN`, with the `<driver>` that the comment in `libvirt.xml` has; remove `<iothreads>` and \
+         `<qemu:override>` if they were not there before.\n",
+        changed.map(row).collect::<String>()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn each_setting_stands_where_qemu_and_libvirt_have_it_with_its_undo() {
+        let before = settings(&[("aio", "threads"), ("cache", "writethrough"), ("throttling.iops-total", "50")]);
+        let after = settings(&[
+            ("aio", "native"),
+            ("cache", "none"),
+            ("iothread", "on"),
+            ("modern-pio-notify", "on"),
+            ("num-queues", "2"),
+            ("throttling.iops-total", "0"),
+        ]);
+        let text = qemu("It is faster.", &before, &after);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.contains(&"-object iothread,id=iothread0"), "{text}");
+        assert!(lines.contains(&"-drive file=DISK,format=FORMAT,if=none,id=disk0,aio=native,cache=none"), "{text}");
+        let device = "-device virtio-blk-pci,drive=disk0,iothread=iothread0,modern-pio-notify=on,num-queues=2";
+        assert!(lines.contains(&device), "{text}");
+        let was = "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
+        assert!(lines.contains(&was) && lines.contains(&"# -device virtio-blk-pci,drive=disk0"), "{text}");
+        let xml = libvirt("--apply it", &before, &after);
+        assert!(xml.contains("<driver name='qemu' type='FORMAT' io='native' cache='none' iothread='1' queues='2'/>"), "{xml}");
+        assert!(xml.contains("<iothreads>1</iothreads>") && xml.contains("Remove <iotune>"), "{xml}");
+        assert!(xml.contains("<qemu:property name='modern-pio-notify' type='bool' value='true'/>"), "{xml}");
+        assert!(xml.contains("io='threads' cache='writethrough'/> -->") && xml.contains("- -apply it"), "{xml}");
+        assert_eq!(xml.matches("-->").count(), 2, "{xml}");
+        let text = undo(&before, &after);
+        assert!(text.contains("| `cache=none` | `cache=writethrough` |"), "{text}");
+        assert!(text.contains("| `iothread=on` | leave it out |"), "{text}");
+    }
+}

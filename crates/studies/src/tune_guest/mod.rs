@@ -1,0 +1,9 @@
+//! Which settings of QEMU's disk path make a workload faster, in a guest that is booted for it.
+
+mod analysis;
+mod candidates;
+mod handover;
+mod options;
+
+pub(crate) use analysis::GuestTuning;
+pub use options::GuestTuneOptions;

@@ -1,0 +1,114 @@
+//! The options of a tuning of a guest, and the plan that they mean.
+
+use super::candidates::{Tuned, candidates, defaults};
+use crate::exec::root_share;
+use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
+use clap::Args;
+use vmtax_model::{
+    CommandSpec, GuestTune, GuestTuneSpec, HostFacts, Metric, Plan, Study, Variant, WorkloadName, WorkloadSpec,
+};
+use vmtax_workload::{CheckedPlan, Preset, block_work};
+
+/// How long to measure in all, s.
+const DURATION_S: f64 = 900.0;
+/// How long a workload runs in each boot, s.
+const BLOCK_S: f64 = 1.0;
+/// The disk that a command's writes go to: a sparse file.
+const SCRATCH_MIB: u32 = 4096;
+
+/// What `vmtax tune` takes for a guest that it boots.
+#[derive(Debug, Args)]
+pub struct GuestTuneOptions {
+    /// Without --vm: what a guest that is booted for it is tuned for: seqread with its options, or exec CMD ARGS
+    /// [default: seqread rw=randread]
+    #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
+    words: Vec<String>,
+    /// Setting of the disk to begin with, in place of QEMU's default: KEY=VALUE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
+    from: Vec<String>,
+    /// Also try what loses data when the host fails (cache=unsafe)
+    #[arg(long = "unsafe", conflicts_with = "vm")]
+    risks_data: bool,
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+impl GuestTuneOptions {
+    /// The plan; `duration` in all and `block` of a workload in each boot, s.
+    ///
+    /// # Errors
+    /// [`OptionsError`] for another workload, several machines, and settings of another form.
+    pub(crate) fn plan(
+        &self,
+        host: &HostFacts,
+        duration: Option<f64>,
+        block: Option<f64>,
+    ) -> Result<CheckedPlan, OptionsError> {
+        if self.common.measurement.rounds.is_some() {
+            return OptionsError::usage("a tuning takes as many rounds as it needs: bound it with --duration");
+        }
+        let machine = match self.common.measurement.machine.as_deref() {
+            None => host.default_guest(),
+            Some([one]) if one.is_guest() => *one,
+            Some(_) => return OptionsError::usage("a tuning is of one guest: name one with --machine, as kvm or tcg"),
+        };
+        let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults() };
+        baseline.set.extend(settings(&self.from, "KEY=VALUE, as in --from cache=writethrough")?);
+        let disk = baseline.disk();
+        if let Some(other) = baseline.set.keys().find(|key| !disk.contains_key(*key)) {
+            return OptionsError::usage(format!(
+                "--from is of the disk's settings, which {} is not: use the guest's own options",
+                other.escape_default()
+            ));
+        }
+        let command = match self.words.split_first() {
+            Some((first, argv)) if first.parse() == Ok(WorkloadName::Exec) => Some(command(argv, &mut baseline)?),
+            _ => None,
+        };
+        let (workload, metric) = match command {
+            Some(_) => (WorkloadSpec::new(WorkloadName::Exec), Metric::ExecWall),
+            None => (self.requests(block)?, Metric::SeqreadRate),
+        };
+        // One that cannot be used is an error of the run, with its reason.
+        let named = self.common.guest.qemu.as_deref().and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
+        let requests = if command.is_none() { Some(block_work(&workload)?) } else { None };
+        let tuned = Tuned {
+            qemu: named.as_ref().or(host.qemu.first()),
+            machine,
+            cpus: self.common.guest.settings.cpus.unwrap_or(1),
+            requests: requests.as_ref(),
+            risks_data: self.risks_data,
+        };
+        let (candidates, not_tried) = candidates(&tuned, &disk);
+        let budget_s = duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
+        let spec = GuestTuneSpec { metric, budget_s, candidates, not_tried, parts: Vec::new() };
+        let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command });
+        let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
+        self.common.complete(Plan { study, variants: vec![baseline], ..plan })
+    }
+
+    /// The block requests.
+    fn requests(&self, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+        let words = match self.words.as_slice() {
+            [] => ["seqread", "rw=randread"].map(str::to_owned).to_vec(),
+            words => words.to_vec(),
+        };
+        let named = named_workloads(&words, Preset::Quick, [], Some(block.unwrap_or(BLOCK_S)))?;
+        match named.as_slice() {
+            [one] if one.name == WorkloadName::Seqread => Ok(one.clone()),
+            _ => OptionsError::usage(
+                "a disk is tuned for block requests or a command: `vmtax tune -- seqread rw=randwrite`, `vmtax tune -- exec CMD`",
+            ),
+        }
+    }
+}
+
+/// The command of `exec CMD ARGS`, whose writes go to the disk that is tuned.
+fn command(argv: &[String], baseline: &mut Variant) -> Result<Box<CommandSpec>, OptionsError> {
+    if argv.is_empty() {
+        return OptionsError::usage("name the command, as in `vmtax tune -- exec make -j2`");
+    }
+    baseline.set.extend(root_share(None)?.set);
+    let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+    Ok(Box::new(CommandSpec { scratch_mib: Some(SCRATCH_MIB), ..CommandSpec::new(argv.to_vec(), directory) }))
+}
