@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_model::{
-    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings, TuneMetric,
-    TuneRecord, TuneSpec, VmDiagnosis, files,
+    Candidate, ChangeCost, HostFacts, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study, TuneFindings,
+    TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

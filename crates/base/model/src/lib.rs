@@ -92,8 +92,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN, ObservedVm,
-    PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
+    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
+    ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{

@@ -56,7 +56,6 @@ pub struct Watch<'a> {
     pub before: Option<BeforePart>,
 }
 
-
 /// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
 /// left running.
 ///

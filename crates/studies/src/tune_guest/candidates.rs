@@ -156,7 +156,10 @@ pub(super) fn defaults() -> BTreeMap<String, String> {
 }
 
 /// The candidates over a baseline, and what is not tried.
-pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &BTreeMap<String, String>) -> (Vec<GuestCandidate>, Vec<NotTried>) {
+pub(super) fn candidates(
+    tuned: &Tuned<'_>,
+    baseline: &BTreeMap<String, String>,
+) -> (Vec<GuestCandidate>, Vec<NotTried>) {
     let restored = baseline.iter().filter_map(|(key, value)| {
         let default = default_of(key, tuned.cpus).filter(|default| default != value)?;
         Some(GuestCandidate {
@@ -179,12 +182,9 @@ pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &BTreeMap<String, String>)
         let is_older = tuned.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
         match (known.not_for)(tuned).or(is_older.then_some("this QEMU is older than it")) {
             Some(why) => not_tried.push(NotTried { action: name, line: String::new(), why: why.to_owned() }),
-            None => all.push(GuestCandidate {
-                name,
-                set,
-                trap: known.trap.to_owned(),
-                source: known.source.to_owned(),
-            }),
+            None => {
+                all.push(GuestCandidate { name, set, trap: known.trap.to_owned(), source: known.source.to_owned() })
+            }
         }
     }
     (all, not_tried)
@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn a_baseline_that_is_set_badly_is_tried_with_what_qemu_sets_by_itself() {
         let tcg = Tuned { qemu: None, machine: Machine::TCG, cpus: 2, requests: None, risks_data: false };
-        let from = [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
+        let from =
+            [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
         let all = names(&tcg, &from);
         for name in ["cache=writeback", "event_idx=on", "num-queues=2", "no throttling.iops-total", "cache=none"] {
             assert!(all.iter().any(|known| known == name), "{name}: {all:?}");

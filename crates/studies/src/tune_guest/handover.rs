@@ -175,10 +175,14 @@ mod tests {
         assert!(lines.contains(&"-drive file=DISK,format=FORMAT,if=none,id=disk0,aio=native,cache=none"), "{text}");
         let device = "-device virtio-blk-pci,drive=disk0,iothread=iothread0,modern-pio-notify=on,num-queues=2";
         assert!(lines.contains(&device), "{text}");
-        let was = "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
+        let was =
+            "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
         assert!(lines.contains(&was) && lines.contains(&"# -device virtio-blk-pci,drive=disk0"), "{text}");
         let xml = libvirt("--apply it", &before, &after);
-        assert!(xml.contains("<driver name='qemu' type='FORMAT' io='native' cache='none' iothread='1' queues='2'/>"), "{xml}");
+        assert!(
+            xml.contains("<driver name='qemu' type='FORMAT' io='native' cache='none' iothread='1' queues='2'/>"),
+            "{xml}"
+        );
         assert!(xml.contains("<iothreads>1</iothreads>") && xml.contains("Remove <iotune>"), "{xml}");
         assert!(xml.contains("<qemu:property name='modern-pio-notify' type='bool' value='true'/>"), "{xml}");
         assert!(xml.contains("io='threads' cache='writethrough'/> -->") && xml.contains("- -apply it"), "{xml}");

@@ -44,5 +44,6 @@ mod share_faults;
 mod top;
 mod top_screen;
 mod tune;
+mod tune_guest;
 mod vm_layers;
 mod vm_settings;

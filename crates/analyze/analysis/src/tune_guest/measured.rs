@@ -63,9 +63,7 @@ impl<'a> Measured<'a> {
         let names = (self.spec.name(without), self.spec.name(with));
         let has = |part: &GuestTunePart| [without, with].iter().all(|one| part.configurations.iter().any(|c| c == one));
         let parts = self.spec.parts.iter().enumerate().filter(|(_, part)| of(part) && has(part));
-        let pair = |round| {
-            Some(self.value(round, &names.0, figure)?.zip(self.value(round, &names.1, figure)?))
-        };
+        let pair = |round| Some(self.value(round, &names.0, figure)?.zip(self.value(round, &names.1, figure)?));
         parts.flat_map(|(number, _)| self.rounds(number)).filter_map(pair).collect()
     }
 

@@ -9,11 +9,9 @@ pub use steps::next_guest_step;
 
 use crate::pairs::{Decision, Series};
 use measured::{Figure, Measured, confirms};
-use steps::{Outcome, outcome, without};
 use std::collections::BTreeSet;
-use vmtax_model::{
-    BeforeAfter, GuestTuneFindings, GuestTuneRow, Metric, Plan, TrialRecord, TuneVerdict, Variant, WorkloadName,
-};
+use steps::{Outcome, outcome, without};
+use vmtax_model::{BeforeAfter, GuestTuneFindings, GuestTuneRow, Metric, Plan, TrialRecord, TuneVerdict, WorkloadName};
 
 /// What was found; `None` where the plan tunes no guest.
 pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindings> {
@@ -29,7 +27,10 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     let bounds = candidates.iter().filter_map(|row| Some(1.0 - row.screening?.ratio.interval?.low));
     Some(GuestTuneFindings {
         metric: spec.metric,
-        total: measured.series(&confirms(&found.kept), (&[], &found.kept)).comparison().filter(|_| !found.kept.is_empty()),
+        total: measured
+            .series(&confirms(&found.kept), (&[], &found.kept))
+            .comparison()
+            .filter(|_| !found.kept.is_empty()),
         before: medians.map(|(before, _)| before),
         after: medians.map(|(_, after)| after),
         guards: if found.kept.is_empty() { Vec::new() } else { guards(&measured, &found.kept) },
@@ -65,7 +66,9 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
         () if refused.is_some() => TuneVerdict::Refused,
         () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
         () if found.kept.contains(&number) => TuneVerdict::Keep,
-        () if is_rejected || (found.left_out.contains_key(&number) && screening.decision() == Some(Decision::Helps)) => {
+        () if is_rejected
+            || (found.left_out.contains_key(&number) && screening.decision() == Some(Decision::Helps)) =>
+        {
             TuneVerdict::Reject
         }
         () => TuneVerdict::Inconclusive,
@@ -100,11 +103,9 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
             ("CPU time of the vCPUs per request", &vcpus),
             ("CPU time of QEMU's other threads per request", &qemu),
         ],
-        false => [
-            ("p99 of requests", &tail),
-            ("CPU time of the vCPUs", &vcpus),
-            ("CPU time of QEMU's other threads", &qemu),
-        ],
+        false => {
+            [("p99 of requests", &tail), ("CPU time of the vCPUs", &vcpus), ("CPU time of QEMU's other threads", &qemu)]
+        }
     };
     let guard = |(name, figure): (&str, Figure<'_>)| {
         let pairs = measured.pairs(&confirms(kept), (&[], kept), figure);

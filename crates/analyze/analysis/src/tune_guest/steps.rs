@@ -2,16 +2,15 @@
 //! chose none of it.
 
 use super::measured::{Measured, confirms};
-use crate::pairs::{Decision, MIN_EFFECT, Series};
+use crate::pairs::{Decision, Series};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
 const SCREENING: f64 = 0.55;
-const COMBINATION: f64 = 0.7;
-/// Rounds after which a candidate is dropped that is not faster in most of them, and by the smallest gain that counts: where
-/// there is no time for more rounds of all.
-const HALVINGS: [usize; 2] = [3, 5];
+const COMBINATION: f64 = 0.75;
+/// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all (successive halving).
+const HALVINGS: [usize; 2] = [2, 4];
 /// Rounds that all candidates get where there is time.
 const ROUNDS: f64 = 8.0;
 
@@ -49,7 +48,7 @@ pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
     if outcome.next.is_some() {
         return outcome;
     }
-    confirm(measured, baseline, set, &mut outcome);
+    confirm(measured, set, &mut outcome);
     outcome
 }
 
@@ -59,17 +58,16 @@ fn has_time(measured: &Measured<'_>, part: f64) -> bool {
 
 /// The candidates that help alone, those that help most first.
 fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
-    let halves = measured.first_round_s * ROUNDS > f64::from(measured.spec.budget_s) * SCREENING;
+    let all: Vec<Series> = (0..measured.spec.candidates.len()).map(|number| measured.screening(number)).collect();
+    let dropped = dropped(measured, &all);
     let (mut open, mut helped): (Vec<Vec<usize>>, Vec<(usize, f64)>) = Default::default();
-    for candidate in 0..measured.spec.candidates.len() {
-        let series = measured.screening(candidate);
-        let dropped = if halves { dropped_after(&series) } else { None };
+    for (candidate, series) in all.iter().enumerate() {
         match series.decision() {
             _ if measured.refused(candidate).is_some() => {}
             Some(Decision::Helps) => helped.push((candidate, series.median())),
-            None if dropped.is_some() => {
-                let rounds = dropped.unwrap_or_default();
-                outcome.left_out.insert(candidate, format!("dropped after {rounds} rounds: not faster in most of them"));
+            None if dropped.contains_key(&candidate) => {
+                let rounds = dropped[&candidate];
+                outcome.left_out.insert(candidate, format!("dropped after {rounds} rounds: others save more"));
             }
             None => open.push(vec![candidate]),
             Some(_) => {}
@@ -87,13 +85,27 @@ fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
     helped.into_iter().map(|(candidate, _)| candidate).collect()
 }
 
-/// After how many rounds a candidate is dropped.
-fn dropped_after(series: &Series) -> Option<usize> {
-    HALVINGS.into_iter().enumerate().find_map(|(number, rounds)| {
-        let first = series.logs.get(..rounds)?;
-        let most = if number == 0 { 0.0 } else { -MIN_EFFECT.ln_1p() };
-        (crate::estimate(first.to_vec()).median > most).then_some(rounds)
-    })
+/// The candidates that are dropped early, with the rounds after which they are: of those that boot, half each time.
+fn dropped(measured: &Measured<'_>, all: &[Series]) -> BTreeMap<usize, usize> {
+    let mut dropped = BTreeMap::new();
+    if measured.first_round_s * ROUNDS <= f64::from(measured.spec.budget_s) * SCREENING {
+        return dropped;
+    }
+    let boots = |candidate: &usize| measured.refused(*candidate).is_none();
+    let mut left: Vec<usize> = (0..all.len()).filter(boots).collect();
+    for rounds in HALVINGS {
+        if left.iter().any(|candidate| all[*candidate].pairs() < rounds && all[*candidate].decision().is_none()) {
+            break;
+        }
+        let rank = |candidate: usize| match all[candidate].logs.get(..rounds) {
+            Some(first) => crate::estimate(first.to_vec()).median,
+            None => f64::INFINITY,
+        };
+        left.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
+        let last = left.split_off(left.len().div_ceil(2));
+        dropped.extend(last.into_iter().map(|candidate| (candidate, rounds)));
+    }
+    dropped
 }
 
 /// Those of the candidates that help beside each other, added one at a time.
@@ -145,7 +157,7 @@ fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, out
 }
 
 /// Measures all against none, and all against all without one, for each; where one does not help, the others anew without it.
-fn confirm(measured: &Measured<'_>, baseline: &Variant, mut set: Vec<usize>, outcome: &mut Outcome) {
+fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) {
     while !set.is_empty() {
         outcome.confirmed.clone_from(&set);
         let decision = |other: &[usize]| measured.series(&confirms(&set), (other, &set)).decision();

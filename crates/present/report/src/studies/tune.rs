@@ -124,7 +124,10 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
         ));
     }
     if !found.moved.is_empty() {
-        all.push(Section::new("Without and with what is kept", vec![Block::Table(before_after("Without and with what is kept", &found.moved))]));
+        all.push(Section::new(
+            "Without and with what is kept",
+            vec![Block::Table(before_after("Without and with what is kept", &found.moved))],
+        ));
     }
     all
 }
@@ -145,7 +148,9 @@ fn changes(found: &TuneFindings) -> Table {
         let ceiling = if candidate.ceiling > 0.0 { percent(candidate.ceiling) } else { NONE.to_owned() };
         let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
         if found.applied {
-            cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pairs"))));
+            cells.extend(
+                [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pairs"))),
+            );
             cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         } else {
             cells.push(settings(row).into());

@@ -6,8 +6,8 @@ use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::when;
 use crate::view::{self, host, origin};
 use vmtax_model::{
-    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneStep, Plan, TrialRecord, TuneVerdict, Verdict,
-    Warning, shell_line,
+    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneStep, Plan, TrialRecord, TuneVerdict,
+    Verdict, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -29,7 +29,8 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     }
     let ended = found.ended.iter().map(|why| format!("{}.", capitalized(why)));
     let warnings = guards_that_cost(found).chain(ended).chain(view::warnings(recording, &warnings)).collect();
-    let place = vec![rounds, view::guests_in_short(plan), workload(recording), from(found), when(&recording.manifest.started)];
+    let place =
+        vec![rounds, view::guests_in_short(plan), workload(recording), from(found), when(&recording.manifest.started)];
     Report {
         study: "compare",
         title: "Tuning of a guest's disk".to_owned(),
@@ -71,7 +72,10 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
         let bound = found.at_most.map_or(String::new(), |most| {
             format!("; those that were measured to the end save at most {} of the time", percent(most.max(0.0)))
         });
-        return format!("{what}: nothing is kept: none of {} is shown to make it faster{bound}.", counted(measured, "change"));
+        return format!(
+            "{what}: nothing is kept: none of {} is shown to make it faster{bound}.",
+            counted(measured, "change")
+        );
     };
     let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
         let unit = found.metric.unit();
@@ -87,9 +91,10 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
 
 /// What part of the time is saved, with its interval.
 fn gain(comparison: &Comparison) -> String {
-    let range = comparison.ratio.interval.map_or(String::new(), |i| {
-        format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low))
-    });
+    let range = comparison
+        .ratio
+        .interval
+        .map_or(String::new(), |i| format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low)));
     format!("{}{range}", percent(1.0 - comparison.ratio.median))
 }
 
@@ -149,7 +154,9 @@ fn changes(found: &GuestTuneFindings) -> Table {
     ];
     for row in &found.candidates {
         let mut cells = vec![Cell::from(row.candidate.name.clone())];
-        cells.extend([&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "rounds"))));
+        cells.extend(
+            [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "rounds"))),
+        );
         cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         table.row(cells);
         notes.extend(row.why.iter().map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))));
@@ -193,7 +200,11 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
         GuestTunePhase::Combination => {
             let with = step.configurations.last()?;
             let more: Vec<usize> = with.iter().copied().filter(|number| !first.contains(number)).collect();
-            format!("it helped: {}; does {} help beside it? {boots} a round; {time}", spec.name(first), spec.name(&more))
+            format!(
+                "it helped: {}; does {} help beside it? {boots} a round; {time}",
+                spec.name(first),
+                spec.name(&more)
+            )
         }
         GuestTunePhase::Confirmation => {
             format!("confirmation of {} against the baseline, on new boots: {boots} a round; {time}", spec.name(first))

@@ -1,0 +1,117 @@
+//! `vmtax tune` of a guest that is booted for it: the planted setting is found and kept, what has no effect is not, and what is
+//! handed over is what a QEMU takes.
+
+use crate::common::{Place, Start, json, skipped};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use vmtax_model::testing::KvmGuest;
+
+fn row<'a>(found: &'a Value, name: &str) -> &'a Value {
+    let rows = found["candidates"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {found:#}"))
+}
+
+fn kept(found: &Value) -> Vec<&str> {
+    let rows = found["candidates"].as_array().unwrap().iter();
+    rows.filter(|row| row["verdict"] == "keep").map(|row| row["name"].as_str().unwrap()).collect()
+}
+
+/// The lines of a handed-over file that are no comments, for this disk.
+fn arguments(folder: &Path, disk: &Path) -> Vec<String> {
+    let text = fs::read_to_string(folder.join("tuned/qemu.args")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let words = lines.flat_map(|line| line.split_once(' ').map(|(option, value)| [option, value]).unwrap());
+    words.map(|word| word.replace("DISK", &disk.display().to_string()).replace("FORMAT", "raw")).collect()
+}
+
+/// Whether a QEMU starts with these arguments.
+fn starts(place: &Place, arguments: &[String]) {
+    let quit = fs::File::open(place.put("quit", "quit\n")).unwrap();
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-M", "q35", "-nodefaults", "-display", "none", "-S", "-monitor", "stdio"]).args(arguments);
+    let output = qemu.stdin(quit).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
+    let place = Place::new();
+    let words = "tune --machine micro-tcg --from throttling.iops-total=50 --block 0.2 --json --output out -- seqread";
+    let outcome = place.vmtax(words).start(300).outcome().exits(0);
+    outcome.says("screening: 5 changes against the baseline").says("confirmation of no throttling.iops-total");
+    let found = json(&outcome.stdout)["findings"].clone();
+    assert_eq!(kept(&found), ["no throttling.iops-total"], "{found:#}");
+    let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
+    assert!(high < 0.5, "{:#}", found["total"]);
+    let (before, after) = (found["before"].as_f64().unwrap(), found["after"].as_f64().unwrap());
+    assert!(before < 200.0 && after > 2.0 * before, "{before} {after}");
+    // On boots that the screening never had.
+    let parts = json(&outcome.stdout)["plan"]["tune-guest"]["part"].as_array().unwrap().clone();
+    let first_round = |phase: &str| parts.iter().find(|part| part["phase"] == phase).unwrap()["first-round"].as_u64();
+    assert!(first_round("confirmation") >= Some(8), "{parts:?}");
+    let report = place.vmtax("report out").succeeds();
+    report.shows("is faster by").shows("No throttling.iops-total").shows("tuned/qemu.args");
+    let folder = place.path("out");
+    assert!(fs::read_to_string(folder.join("report.html")).unwrap().contains("is faster by"));
+    let disk = place.put("disk.raw", vec![0; 1 << 20]);
+    let words = arguments(&folder, &disk);
+    assert!(words.join(" ").contains("cache=writeback") && !words.join(" ").contains("throttling"), "{words:?}");
+    starts(&place, &words);
+    assert!(fs::read_to_string(folder.join("tuned/libvirt.xml")).unwrap().contains("Remove <iotune>"));
+    let undo = fs::read_to_string(folder.join("tuned/UNDO.md")).unwrap();
+    assert!(undo.contains("| `throttling.iops-total=0` | `throttling.iops-total=50` |"), "{undo}");
+    place.vmtax("list --dir .").succeeds().shows("tune-guest");
+    place.nothing_is_left();
+}
+
+/// The words of that kernel's guest.
+fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
+    let start = start.words("--machine kvm --kernel").arg(&guest.kernel);
+    let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
+    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
+    args.iter().fold(start, |start, arg| start.arg("--kernel-arg").arg(arg))
+}
+
+#[test]
+fn a_cache_that_writes_through_is_found_by_a_plan_and_its_remedy_handed_over() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let start = guest(place.vmtax("tune"), &kernel);
+    let plan = start.words("--from cache=writethrough --block 0.3 --dry-run -- seqread rw=randwrite").succeeds().stdout;
+    let mut plan: toml::Table = plan.parse().unwrap();
+    // A part of the candidates, for the time's sake.
+    let tune = plan["tune-guest"].as_table_mut().unwrap();
+    let few = |one: &toml::Value| ["cache=writeback", "packed=on"].contains(&one["name"].as_str().unwrap());
+    tune["candidate"].as_array_mut().unwrap().retain(few);
+    let plan = place.put("plan.toml", toml::to_string(&plan).unwrap());
+    let outcome = place.vmtax("run --json --output out").arg(&plan).start(300).outcome().exits(0);
+    let found = json(&outcome.stdout)["findings"].clone();
+    if found["before"].as_f64().is_none() && row(&found, "cache=writeback")["verdict"] == "inconclusive" {
+        return skipped("writes are not slower here for being flushed");
+    }
+    assert_eq!(kept(&found), ["cache=writeback"], "{found:#}");
+    assert!(found["total"]["ratio"]["interval"]["high"].as_f64().unwrap() < 1.0, "{:#}", found["total"]);
+    let folder = place.path("out");
+    let words = arguments(&folder, &place.put("disk.raw", vec![0; 1 << 20])).join(" ");
+    assert!(words.contains("aio=threads,cache=writeback"), "{words}");
+    assert!(fs::read_to_string(folder.join("tuned/libvirt.xml")).unwrap().contains("cache='writeback'"));
+    // A finished tuning's plan tunes again.
+    let again = place.vmtax("run --dry-run").arg(folder.join("plan.toml")).succeeds();
+    again.shows("[tune-guest]");
+}
+
+#[test]
+fn wrong_words_are_said_in_one_line() {
+    let place = Place::new();
+    place.vmtax("tune -- cpu").fails(&["block requests or a command"]);
+    place.vmtax("tune -- exec").fails(&["name the command"]);
+    place.vmtax("tune --from cache -- seqread").fails(&["KEY=VALUE"]);
+    place.vmtax("tune --from cpus=2 -- seqread").fails(&["--from", "cpus"]);
+    place.vmtax("tune --machine native -- seqread").fails(&["one guest"]);
+    place.vmtax("tune --rounds 3 -- seqread").fails(&["--duration"]);
+    place.vmtax("tune --apply -- seqread").fails(&["--vm"]);
+    place.vmtax("tune --vm 1 -- seqread").fails(&["--vm"]);
+    assert!(!place.path("runs").exists());
+}
