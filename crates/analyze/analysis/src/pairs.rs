@@ -7,7 +7,7 @@ use vmtax_model::{Comparison, Estimate, Interval, Verdict};
 /// Pairs at most for one question: after 8, 11 and 15 of them it is analysed.
 pub(crate) const MAX_PAIRS: u32 = 15;
 /// A change that gives back less is none.
-const MIN_EFFECT: f64 = 0.02;
+pub(crate) const MIN_EFFECT: f64 = 0.02;
 /// What costs so much more each time harms, and is taken back before anything is analysed.
 const HARM: f64 = 1.05;
 /// So many pairs that all harm are enough.

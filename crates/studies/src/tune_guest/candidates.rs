@@ -163,7 +163,7 @@ pub(super) fn candidates(
     let restored = baseline.iter().filter_map(|(key, value)| {
         let default = default_of(key, tuned.cpus).filter(|default| default != value)?;
         Some(GuestCandidate {
-            name: if key.starts_with("throttling.") { format!("no {key}") } else { format!("{key}={default}") },
+            name: if key.starts_with("throttling.") { format!("without {key}") } else { format!("{key}={default}") },
             set: BTreeMap::from([(key.clone(), default)]),
             trap: String::new(),
             source: "QEMU's default".to_owned(),
@@ -245,7 +245,7 @@ mod tests {
         let from =
             [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
         let all = names(&tcg, &from);
-        for name in ["cache=writeback", "event_idx=on", "num-queues=2", "no throttling.iops-total", "cache=none"] {
+        for name in ["cache=writeback", "event_idx=on", "num-queues=2", "without throttling.iops-total", "cache=none"] {
             assert!(all.iter().any(|known| known == name), "{name}: {all:?}");
         }
         for name in ["event_idx=off", "num-queues=1", "cache=writethrough"] {

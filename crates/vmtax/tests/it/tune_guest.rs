@@ -38,21 +38,21 @@ fn starts(place: &Place, arguments: &[String]) {
 #[test]
 fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     let place = Place::new();
-    let words = "tune --machine micro-tcg --from throttling.iops-total=50 --block 0.2 --json --output out -- seqread";
+    let words = "tune --machine micro-tcg --from throttling.iops-total=1000 --block 0.1 --json --output out -- seqread";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
-    outcome.says("screening: 5 changes against the baseline").says("confirmation of no throttling.iops-total");
+    outcome.says("screening: 5 changes against the baseline").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
-    assert_eq!(kept(&found), ["no throttling.iops-total"], "{found:#}");
+    assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
-    assert!(high < 0.5, "{:#}", found["total"]);
+    assert!(high < 0.7, "{:#}", found["total"]);
     let (before, after) = (found["before"].as_f64().unwrap(), found["after"].as_f64().unwrap());
-    assert!(before < 200.0 && after > 2.0 * before, "{before} {after}");
+    assert!(before < 2000.0 && after > 1.5 * before, "{before} {after}");
     // On boots that the screening never had.
     let parts = json(&outcome.stdout)["plan"]["tune-guest"]["part"].as_array().unwrap().clone();
     let first_round = |phase: &str| parts.iter().find(|part| part["phase"] == phase).unwrap()["first-round"].as_u64();
     assert!(first_round("confirmation") >= Some(8), "{parts:?}");
     let report = place.vmtax("report out").succeeds();
-    report.shows("is faster by").shows("No throttling.iops-total").shows("tuned/qemu.args");
+    report.shows("is faster by").shows("Without throttling.iops-total").shows("tuned/qemu.args");
     let folder = place.path("out");
     assert!(fs::read_to_string(folder.join("report.html")).unwrap().contains("is faster by"));
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
@@ -61,7 +61,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     starts(&place, &words);
     assert!(fs::read_to_string(folder.join("tuned/libvirt.xml")).unwrap().contains("Remove <iotune>"));
     let undo = fs::read_to_string(folder.join("tuned/UNDO.md")).unwrap();
-    assert!(undo.contains("| `throttling.iops-total=0` | `throttling.iops-total=50` |"), "{undo}");
+    assert!(undo.contains("| `throttling.iops-total=0` | `throttling.iops-total=1000` |"), "{undo}");
     place.vmtax("list --dir .").succeeds().shows("tune-guest");
     place.nothing_is_left();
 }

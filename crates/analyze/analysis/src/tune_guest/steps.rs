@@ -2,7 +2,7 @@
 //! chose none of it.
 
 use super::measured::{Measured, confirms};
-use crate::pairs::{Decision, Series};
+use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
@@ -64,6 +64,9 @@ fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
     for (candidate, series) in all.iter().enumerate() {
         match series.decision() {
             _ if measured.refused(candidate).is_some() => {}
+            Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
+                outcome.left_out.insert(candidate, "faster by less than 2 %".to_owned());
+            }
             Some(Decision::Helps) => helped.push((candidate, series.median())),
             None if dropped.contains_key(&candidate) => {
                 let rounds = dropped[&candidate];

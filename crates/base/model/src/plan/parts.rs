@@ -22,6 +22,7 @@ impl Plan {
                 self.variants.push(variant);
             }
         }
+        self.rounds = first_round + ROUNDS;
         tune.spec.parts.push(GuestTunePart { phase, configurations, first_round, rounds: 0 });
     }
 
@@ -31,6 +32,7 @@ impl Plan {
         if let Study::TuneGuest(tune) = &mut self.study {
             tune.spec.parts.clear();
             self.variants.truncate(1);
+            self.rounds = 1;
         }
         self
     }
@@ -40,6 +42,7 @@ impl Plan {
         if let Study::TuneGuest(tune) = &mut self.study {
             if let Some(part) = tune.spec.parts.last_mut() {
                 part.rounds = rounds;
+                self.rounds = part.first_round + rounds;
             }
         }
     }

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_sentence_begins_with_a_capital_unless_a_setting_does() {
-        assert_eq!(capitalized("no limit"), "No limit");
+        assert_eq!(capitalized("without a limit"), "Without a limit");
         assert_eq!(capitalized("cache=none"), "cache=none");
         assert_eq!(capitalized(""), "");
     }
