@@ -40,7 +40,8 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     let place = Place::new();
     let words = "tune --machine micro-tcg --from throttling.iops-total=1000 --block 0.1 --json --output out -- seqread";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
-    outcome.says("screening: 5 changes against the baseline").says("confirmation of without throttling.iops-total");
+    let outcome =
+        outcome.says("screening: 5 changes against the baseline").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();

@@ -70,7 +70,7 @@ impl GuestTuneSpec {
         self.parts.iter().map(|part| u64::from(part.rounds) * part.configurations.len() as u64).sum()
     }
 
-    /// Why it makes no sense, if it does not.
+    /// What is wrong with it; `None` where nothing is.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let names = |candidate: &crate::GuestCandidate| candidate.name.clone();
         let mut known: Vec<String> = self.candidates.iter().map(names).collect();
