@@ -58,17 +58,17 @@ pub struct TuneOptions {
     #[arg(long, value_name = "VM")]
     vm: Option<String>,
     /// Make the changes, measure them, keep what helps; without it nothing is changed
-    #[arg(long, requires = "vm")]
+    #[arg(long)]
     apply: bool,
     /// What may be changed, comma separated: live (this VM alone), host (settings of the host, for all its VMs)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live", requires = "vm")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live")]
     allow: Vec<Allowed>,
     /// What decides: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
     /// [default: what each change is for]
-    #[arg(long, value_name = "METRIC", value_parser = metric, requires = "vm")]
+    #[arg(long, value_name = "METRIC", value_parser = metric)]
     metric: Option<LiveMetric>,
     /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better
-    #[arg(long, value_name = "CMD", conflicts_with = "metric", requires = "vm")]
+    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
     metric_command: Option<String>,
     /// More of what --metric-command prints is better
     #[arg(long, requires = "metric_command")]
@@ -108,8 +108,12 @@ impl TuneOptions {
     /// The plan of the diagnosis that comes first; `None` where no running VM is tuned.
     ///
     /// # Errors
-    /// [`OptionsError`] for a name that stands for no VM, or for several.
+    /// [`OptionsError`] for a name that stands for no VM, or for several, and options of a running VM without one.
     pub fn diagnosis(&self) -> Result<Option<CheckedPlan>, OptionsError> {
+        let is_of_vm = self.apply || self.metric.is_some() || self.metric_command.is_some();
+        if self.vm.is_none() && is_of_vm {
+            return OptionsError::usage("--apply and --metric are of a running VM: name it with --vm");
+        }
         self.vm.as_ref().map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose)).transpose()
     }
 
