@@ -46,7 +46,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
-    assert!(high < 0.7, "{:#}", found["total"]);
+    assert!(high < 0.95, "{:#}", found["total"]);
     let (before, after) = (found["before"].as_f64().unwrap(), found["after"].as_f64().unwrap());
     assert!(before < 800.0 && after > 1.5 * before, "{before} {after}");
     // On boots that the screening never had.
