@@ -8,6 +8,7 @@ mod coverage;
 mod diagnosis;
 mod exec;
 mod exits;
+mod fleet;
 mod growth;
 mod history;
 mod interval;
@@ -26,6 +27,7 @@ pub use compare::{MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordin
 pub use diagnosis::diagnosis;
 pub use exec::exec;
 pub use exits::exits;
+pub use fleet::fleet;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};
 pub use overhead::{estimate, paired};

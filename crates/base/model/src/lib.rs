@@ -15,6 +15,7 @@ mod execution;
 mod exits;
 mod fact;
 mod finding;
+mod fleet;
 mod growth;
 mod guest_code;
 mod guest_exits;
@@ -72,6 +73,10 @@ pub use exits::{
 };
 pub use fact::{CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
+pub use fleet::{
+    FLEET_LEVEL, FactEffect, FactValue, Facts, FleetData, FleetFigure, FleetFindings, FleetRun, FleetSeries, HostClass,
+    HostRow, HostVerdict, MetricOutlier,
+};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};

@@ -21,8 +21,8 @@ use crate::warnings;
 use figures::{Figures, drift, name};
 pub(crate) use interim::InterimAnalyses;
 use std::collections::BTreeMap;
-pub(crate) use verdict::decide;
-use verdict::holm;
+pub(crate) use unpaired::{normal, shift};
+pub(crate) use verdict::{decide, holm};
 use vmtax_model::{
     Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan,
     REPORT_SCHEMA, TrialRecord, Verdict, Warning,

@@ -4,7 +4,6 @@
 //! Statistics 34, 1963): the median of all differences. Its interval is where Mann and Whitney's test does not reject
 //! (D. F. Bauer, *Constructing confidence sets using rank statistics*, JASA 67, 1972), from the exact distribution.
 
-use crate::overhead::median;
 use vmtax_model::{Estimate, Interval};
 
 /// Above so many values in a group the normal distribution is as good.
@@ -12,20 +11,73 @@ const EXACT: usize = 60;
 
 /// How much larger `other` is than `base`, with an interval that misses at most so often; `None` where one is empty.
 pub fn shift(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
-    let mut all: Vec<f64> = other.iter().flat_map(|o| base.iter().map(move |b| o - b)).collect();
-    if all.is_empty() {
+    let differences = Differences::new(base, other);
+    let pairs = base.len() * other.len();
+    if pairs == 0 {
         return None;
     }
-    all.sort_by(f64::total_cmp);
     let below = Distribution::new(base.len(), other.len());
     // The most differences that may be cut off at each end.
-    let cut = (0..all.len() / 2).take_while(|&u| 2.0 * below.at_most(u) <= miss).count();
+    let (mut cut, mut too_many) = (0, pairs / 2);
+    while cut < too_many {
+        let middle = usize::midpoint(cut, too_many);
+        if 2.0 * below.at_most(middle) <= miss { cut = middle + 1 } else { too_many = middle }
+    }
     let interval = cut.checked_sub(1).map(|last| Interval {
-        low: all[cut - 1],
-        high: all[all.len() - cut],
+        low: differences.at(cut - 1),
+        high: differences.at(pairs - cut),
         coverage: 1.0 - 2.0 * below.at_most(last),
     });
-    Some(Estimate { median: median(&all), interval })
+    let median = f64::midpoint(differences.at((pairs - 1) / 2), differences.at(pairs / 2));
+    Some(Estimate { median, interval })
+}
+
+/// All differences between the values of two groups, in ascending order, without being written down: of two groups of 10,000
+/// they are a hundred million.
+struct Differences {
+    base: Vec<f64>,
+    other: Vec<f64>,
+}
+
+impl Differences {
+    fn new(base: &[f64], other: &[f64]) -> Differences {
+        let ascending = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        Differences { base: ascending(base), other: ascending(other) }
+    }
+
+    /// The difference at this place, from 0: the least that so many others are not above. Found by halving the 2^64 floating-point
+    /// numbers.
+    fn at(&self, place: usize) -> f64 {
+        let (mut low, mut high) = (u64::MIN, u64::MAX);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.at_most(ordered(middle)) > place { high = middle } else { low = middle + 1 }
+        }
+        ordered(low)
+    }
+
+    fn at_most(&self, limit: f64) -> usize {
+        let mut from = self.base.len();
+        let mut count = 0;
+        // The larger the other, the fewer of the base are so near below it.
+        for o in &self.other {
+            while from > 0 && (o - self.base[self.base.len() - from]).total_cmp(&limit).is_gt() {
+                from -= 1;
+            }
+            count += from;
+        }
+        count
+    }
+}
+
+/// The floating-point number at this place in the order of all.
+fn ordered(place: u64) -> f64 {
+    const SIGN: u64 = 1 << 63;
+    f64::from_bits(if place & SIGN == 0 { !place } else { place ^ SIGN })
 }
 
 /// Mann and Whitney's U where both groups are from the same distribution.
@@ -126,6 +178,19 @@ mod tests {
         let (exact, about) = (Distribution::new(60, 60), Distribution::new(61, 60));
         assert!((exact.at_most(1400) - about.at_most(1423)).abs() < 0.002);
         assert!((normal(1.96) - 0.975_002_1).abs() < 1e-6 && (normal(-1.0) - 0.158_655_3).abs() < 1e-6);
+    }
+
+    #[test]
+    fn differences_are_those_of_all_pairs() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut values = |n: usize| (0..n).map(|_| random.i32(-9..9).into()).collect::<Vec<f64>>();
+        for (m, n) in [(1, 1), (1, 7), (5, 4), (12, 30)] {
+            let (base, other) = (values(m), values(n));
+            let mut all: Vec<f64> = other.iter().flat_map(|o| base.iter().map(move |b| o - b)).collect();
+            all.sort_by(f64::total_cmp);
+            let differences = Differences::new(&base, &other);
+            assert_eq!((0..all.len()).map(|place| differences.at(place)).collect::<Vec<_>>(), all);
+        }
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Runs sorted into hosts, hosts into classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::{FleetData, FleetRun};
+
+/// The facts that say which machine a host is: they explain nothing.
+pub const IDENTITY: [&str; 2] = ["host_id", "host_name"];
+
+/// A host: a name with a machine ID, in one class. One that changed its hardware is two.
+pub struct Host {
+    pub name: String,
+    pub class: usize,
+    /// Its runs, by their place in the data.
+    pub runs: Vec<usize>,
+}
+
+pub struct Classes {
+    pub names: Vec<String>,
+    pub hosts: Vec<Host>,
+    /// Of each run its host.
+    pub host_of: Vec<Option<usize>>,
+}
+
+/// Names with how many more there are: "a, b, c and 4 more".
+pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().saturating_sub(3);
+    let first =
+        names.iter().take(3).map(|name| name.chars().take(64).collect::<String>()).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+/// The class of a run: its values of these facts; `None` where one is not known.
+fn class(run: &FleetRun, by: &[String]) -> Option<String> {
+    let values = by.iter().map(|fact| run.facts.get(fact).map(String::as_str)).collect::<Option<Vec<_>>>()?;
+    Some(values.join(", "))
+}
+
+pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> Classes {
+    let mut of_name: BTreeMap<&str, BTreeMap<(&str, String), Vec<usize>>> = BTreeMap::new();
+    let mut unclassed = BTreeSet::new();
+    let mut without = 0;
+    for (i, run) in data.runs.iter().enumerate() {
+        match class(run, by) {
+            Some(class) => {
+                let id = run.facts.get("host_id").map_or("", String::as_str);
+                of_name.entry(&run.host).or_default().entry((id, class)).or_default().push(i);
+            }
+            None => {
+                without += 1;
+                unclassed.insert(run.host.as_str());
+            }
+        }
+    }
+    if without > 0 {
+        warnings.push(format!(
+            "{without} runs of {} hosts have no fact {}: they are left out ({}). Export their recordings again, or name other facts \
+             with --class.",
+            unclassed.len(),
+            by.join(", "),
+            named(unclassed),
+        ));
+    }
+    let mut names: Vec<String> =
+        of_name.values().flat_map(|units| units.keys()).map(|(_, class)| class.clone()).collect();
+    names.sort();
+    names.dedup();
+    let mut classes = Classes { names, hosts: Vec::new(), host_of: vec![None; data.runs.len()] };
+    let (mut changed, mut shared) = (Vec::new(), Vec::new());
+    for (name, units) in of_name {
+        let ids: BTreeSet<&str> = units.keys().map(|(id, _)| *id).collect();
+        let hardware: BTreeSet<&String> = units.keys().map(|(_, class)| class).collect();
+        if ids.len() > 1 {
+            shared.push(name);
+        } else if hardware.len() > 1 {
+            changed.push(name);
+        }
+        let count = units.len();
+        for (at, ((id, class), runs)) in units.into_iter().enumerate() {
+            let which = if id.is_empty() || ids.len() == 1 { (at + 1).to_string() } else { id.to_owned() };
+            let name = if count > 1 { format!("{name} [{which}]") } else { name.to_owned() };
+            for run in &runs {
+                classes.host_of[*run] = Some(classes.hosts.len());
+            }
+            let class = classes.names.binary_search(&class).unwrap_or(0);
+            classes.hosts.push(Host { name, class, runs });
+        }
+    }
+    if !changed.is_empty() {
+        warnings.push(format!(
+            "{} hosts changed their {}: each counts as two ({}). Check that no two machines have one name.",
+            changed.len(),
+            by.join(" or "),
+            named(changed)
+        ));
+    }
+    if !shared.is_empty() {
+        warnings.push(format!(
+            "{} names are of more than one machine ID: each ID counts as a host ({}). They are two machines, or one that was installed \
+             again: give each machine a name.",
+            shared.len(),
+            named(shared)
+        ));
+    }
+    classes
+}

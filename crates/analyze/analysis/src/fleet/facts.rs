@@ -1,0 +1,206 @@
+//! Which facts explain what hosts differ by.
+
+use super::chance::sum_at_most;
+use super::outliers::ascending;
+use crate::compare::{holm, normal, shift};
+use crate::overhead::median;
+use std::collections::BTreeMap;
+use vmtax_model::{Estimate, FLEET_LEVEL, FactEffect, FactValue, Interval};
+
+/// Above so many hosts their ranks' sum is as good as normal.
+const FEW: usize = 20;
+
+/// A host, as far as facts may explain it.
+pub struct Host<'a> {
+    pub class: usize,
+    /// ln of its ratio to the class's median host.
+    pub deviation: f64,
+    /// Whether its deviation is to be explained.
+    pub is_subject: bool,
+    pub is_outlier: bool,
+    /// Of each fact its value; empty where it is not known.
+    pub values: Vec<&'a str>,
+}
+
+/// What each of the facts explains; those that no class has two values of are left out.
+pub fn facts(names: &[&str], hosts: &[Host]) -> Vec<FactEffect> {
+    let ranks = ranks(hosts);
+    let mut effects: Vec<(Vec<usize>, FactEffect)> = names
+        .iter()
+        .enumerate()
+        .filter_map(|(fact, name)| Some((partition(fact, hosts), effect(fact, name, hosts, &ranks)?)))
+        .collect();
+    let corrected = holm(&effects.iter().map(|(_, effect)| effect.p).collect::<Vec<_>>());
+    for ((_, effect), p) in effects.iter_mut().zip(corrected) {
+        effect.p = p;
+    }
+    let all: Vec<(Vec<usize>, String)> = effects.iter().map(|(p, effect)| (p.clone(), effect.fact.clone())).collect();
+    for (partition, effect) in &mut effects {
+        let same = all.iter().filter(|(other, name)| other == partition && *name != effect.fact);
+        effect.same_as = same.map(|(_, name)| name.clone()).collect();
+    }
+    let mut effects: Vec<FactEffect> = effects.into_iter().map(|(_, effect)| effect).collect();
+    let weight = |effect: &FactEffect| (effect.p <= FLEET_LEVEL, effect.explained.median);
+    effects.sort_by(|a, b| weight(b).partial_cmp(&weight(a)).unwrap_or(std::cmp::Ordering::Equal));
+    effects
+}
+
+/// Which hosts have the same value, whatever it is called.
+fn partition(fact: usize, hosts: &[Host]) -> Vec<usize> {
+    let mut groups = BTreeMap::new();
+    let of_host = hosts.iter().map(|host| {
+        let next = groups.len();
+        *groups.entry(host.values[fact]).or_insert(next)
+    });
+    of_host.collect()
+}
+
+/// Of each host its rank among those of its class from below and from above, over how many they are, ties the worst; and the
+/// size of its class.
+fn ranks(hosts: &[Host]) -> Vec<(f64, f64, usize)> {
+    let mut classes: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for host in hosts {
+        classes.entry(host.class).or_default().push(host.deviation);
+    }
+    classes.values_mut().for_each(|all| all.sort_by(f64::total_cmp));
+    let of_host = hosts.iter().map(|host| {
+        let (sorted, v) = (&classes[&host.class], host.deviation);
+        let share = |count: usize| count as f64 / sorted.len() as f64;
+        let (low, below) = (sorted.partition_point(|other| *other <= v), sorted.partition_point(|other| *other < v));
+        (share(low), share(sorted.len() - below), sorted.len())
+    });
+    of_host.collect()
+}
+
+fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) -> Option<FactEffect> {
+    // Classes in which hosts differ in it.
+    let mut values_of_class: BTreeMap<usize, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
+    for (i, host) in hosts.iter().enumerate() {
+        values_of_class.entry(host.class).or_default().entry(host.values[fact]).or_default().push(i);
+    }
+    values_of_class.retain(|_, values| values.len() > 1);
+    if values_of_class.is_empty() {
+        return None;
+    }
+    let mut of_value: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (value, members) in values_of_class.values().flatten() {
+        of_value.entry(value).or_default().extend(members);
+    }
+    let tests = of_value.len() as f64;
+    let least = of_value.values().map(|members| by_ranks(members, hosts, ranks)).fold(1.0, f64::min);
+    let count = |value: &str, counts: fn(&Host) -> bool| {
+        hosts.iter().filter(|host| host.values[fact] == value && counts(host)).count()
+    };
+    let mut order: Vec<&str> = of_value.keys().copied().collect();
+    order.sort_by_key(|value| std::cmp::Reverse(count(value, |_| true)));
+    let reference = order[0];
+    let levels = levels(&values_of_class, reference, hosts);
+    let subjects = order[1..].iter().filter(|value| count(value, |host| host.is_subject) > 0).count().max(1);
+    let shifts: BTreeMap<&str, Estimate> = order[1..]
+        .iter()
+        .filter_map(|&value| Some((value, against(value, reference, &values_of_class, &levels, hosts, subjects)?)))
+        .collect();
+    let values = order.iter().map(|&value| FactValue {
+        value: value.to_owned(),
+        hosts: count(value, |_| true) as u32,
+        outliers: count(value, |host| host.is_outlier) as u32,
+        ratio: shifts.get(value).map(ratio),
+    });
+    Some(FactEffect {
+        fact: name.to_owned(),
+        explained: explained(fact, hosts, &levels, &shifts),
+        p: (least * tests).min(1.0),
+        same_as: Vec::new(),
+        values: values.collect(),
+    })
+}
+
+/// How often chance gives these hosts ranks as far from the middle, within their classes.
+fn by_ranks(members: &[usize], hosts: &[Host], ranks: &[(f64, f64, usize)]) -> f64 {
+    let low: f64 = members.iter().map(|&i| ranks[i].0).sum();
+    let high: f64 = members.iter().map(|&i| ranks[i].1).sum();
+    let least = low.min(high);
+    if members.len() <= FEW {
+        return (2.0 * sum_at_most(members.len(), least)).min(1.0);
+    }
+    let mut of_class: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for &i in members {
+        of_class.entry(hosts[i].class).or_insert((0.0, ranks[i].2 as f64)).0 += 1.0;
+    }
+    let mean: f64 = of_class.values().map(|(k, n)| k * (n + 1.0) / 2.0 / n).sum();
+    let variance: f64 = of_class.values().map(|(k, n)| k * (n - k) * (n + 1.0) / 12.0 / n / n).sum();
+    if variance > 0.0 { (2.0 * normal((least - mean) / variance.sqrt())).min(1.0) } else { 1.0 }
+}
+
+/// Hosts of a class by their value of a fact.
+type ByValue<'a> = BTreeMap<usize, BTreeMap<&'a str, Vec<usize>>>;
+
+/// In each class that has hosts with the reference value their median deviation.
+fn levels(by_value: &ByValue, reference: &str, hosts: &[Host]) -> BTreeMap<usize, f64> {
+    let level = |members: &Vec<usize>| median(&ascending(members.iter().map(|&i| hosts[i].deviation)));
+    by_value.iter().filter_map(|(class, values)| Some((*class, level(values.get(reference)?)))).collect()
+}
+
+/// By how much hosts with the value differ from those with the reference value, in classes that have both: ln of the ratio.
+fn against(
+    value: &str,
+    reference: &str,
+    by_value: &ByValue,
+    levels: &BTreeMap<usize, f64>,
+    hosts: &[Host],
+    values: usize,
+) -> Option<Estimate> {
+    let (mut base, mut other) = (Vec::new(), Vec::new());
+    for (class, level) in levels {
+        let (Some(with), Some(without)) = (by_value[class].get(value), by_value[class].get(reference)) else {
+            continue;
+        };
+        other.extend(with.iter().map(|&i| hosts[i].deviation - level));
+        base.extend(without.iter().map(|&i| hosts[i].deviation - level));
+    }
+    shift(&base, &other, FLEET_LEVEL / values as f64)
+}
+
+/// The share of the subjects' deviation that is gone where each is compared with hosts of its value. Its interval: the least and
+/// the largest share for any shifts within their intervals.
+fn explained(
+    fact: usize,
+    hosts: &[Host],
+    levels: &BTreeMap<usize, f64>,
+    shifts: &BTreeMap<&str, Estimate>,
+) -> Estimate {
+    let (mut before, mut fixed) = (0.0, 0.0);
+    let mut of_value: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for host in hosts.iter().filter(|host| host.is_subject) {
+        before += host.deviation.abs();
+        match (levels.get(&host.class), host.values[fact]) {
+            (Some(level), value) if shifts.contains_key(value) => {
+                of_value.entry(value).or_default().push(host.deviation - level);
+            }
+            (Some(level), _) => fixed += (host.deviation - level).abs(),
+            (None, _) => fixed += host.deviation.abs(),
+        }
+    }
+    let share = |after: f64| if before > 0.0 { (1.0 - after / before).max(0.0) } else { 0.0 };
+    let (mut after, mut least, mut most) = (fixed, fixed, fixed);
+    let mut coverage = Some(1.0);
+    for (value, rests) in of_value {
+        let Estimate { median: at, interval } = shifts[value];
+        let rest = |shift: f64| rests.iter().map(|v| (v - shift).abs()).sum::<f64>();
+        after += rest(at);
+        coverage = coverage.zip(interval).map(|(sum, i)| sum - (1.0 - i.coverage));
+        if let Some(i) = interval {
+            // The sum of distances is convex: least at the median, largest at an end.
+            least += rest(median(&ascending(rests.iter().copied())).clamp(i.low, i.high));
+            most += rest(i.low).max(rest(i.high));
+        }
+    }
+    let interval = coverage.map(|coverage| Interval { low: share(most), high: share(least), coverage });
+    Estimate { median: share(after), interval }
+}
+
+/// A shift of logarithms as a ratio.
+fn ratio(shift: &Estimate) -> Estimate {
+    let interval = shift.interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage });
+    Estimate { median: shift.median.exp(), interval }
+}
