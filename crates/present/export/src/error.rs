@@ -64,4 +64,20 @@ pub enum ExportError {
         /// Bytes of the name.
         length: usize,
     },
+    /// A dataset lacks a table.
+    #[error("{} has no table {table}: name the folder that `vmtax export RECORDING --dataset DIR` wrote", dataset.display())]
+    NoTable {
+        /// The folder.
+        dataset: PathBuf,
+        /// Which.
+        table: String,
+    },
+    /// A folder of a dataset cannot be listed.
+    #[error("cannot list {} ({source}): give the user who runs vmtax the right to read it", path.display())]
+    ReadFolder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
 }

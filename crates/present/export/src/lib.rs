@@ -13,7 +13,7 @@ mod run;
 mod specimen;
 mod table;
 
-pub use dataset::{Added, Dataset};
+pub use dataset::{Added, Dataset, read_dataset};
 pub use error::ExportError;
 pub use joined::{ObservedTrials, Trial, at_quantile};
 pub use parquet::{Requests, Segments};

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Columns may be added within a schema; none is removed, and none changes its meaning.
-const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 /// Hive's name for a partition whose value is not known: engines read it as null.
-const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
+pub const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The folder of a table that a file belongs into.
 #[derive(Debug, Clone, Copy)]

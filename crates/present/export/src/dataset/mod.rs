@@ -5,9 +5,12 @@ mod comparisons;
 mod facts;
 mod figures;
 mod layout;
+mod read;
 mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use read::read as read_dataset;
 
 use crate::joined::ObservedTrials;
 use crate::run::Run;

@@ -16,7 +16,7 @@ use vmtax_recording::Manifest;
 const ROUNDS: u32 = 6;
 
 /// `cpu.events` is 100 natively and 50 in a guest, plus the round's number.
-fn recording(host_name: &str) -> Recording {
+pub fn recording(host_name: &str) -> Recording {
     let workload = WorkloadSpec::new(WorkloadName::Cpu).with("time", 1);
     let machines = vec![Machine::NATIVE, Machine::TCG];
     let plan = Plan::new("quick", ROUNDS, machines.clone(), vec![workload.clone()]);
@@ -62,7 +62,7 @@ fn recording(host_name: &str) -> Recording {
 }
 
 /// Every file of a dataset by its path in it.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {

@@ -1,0 +1,120 @@
+//! Columns of a Parquet file, whoever wrote it: found by name, read as far as their types make it possible.
+
+use super::texts::Texts;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use std::fs::File;
+use std::path::Path;
+
+/// More in one group of rows is no table of figures or facts: the library would ask for the memory at once.
+const LARGEST_GROUP: i64 = 2 << 30;
+
+/// Why a file is left out.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error("{0}")]
+    Unreadable(#[from] std::io::Error),
+    #[error("{0}")]
+    Damaged(#[from] ParquetError),
+    #[error("the library cannot read it")]
+    Panic,
+    #[error("no column {0} of the type that docs/dataset.md gives")]
+    Column(&'static str),
+}
+
+/// Opens a file and reads its groups of rows, one after the other.
+pub fn for_each_group(path: &Path, mut read: impl FnMut(&Group) -> Result<(), Problem>) -> Result<(), Problem> {
+    let file = SerializedFileReader::new(File::open(path)?)?;
+    let metadata = file.metadata();
+    for i in 0..metadata.num_row_groups() {
+        let of_group = metadata.row_group(i);
+        let rows = usize::try_from(of_group.num_rows()).unwrap_or(usize::MAX);
+        if rows > LARGEST_GROUP as usize / 8 || !(0..LARGEST_GROUP).contains(&of_group.total_byte_size()) {
+            return Err(ParquetError::General("a group of rows is too large".to_owned()).into());
+        }
+        read(&Group { reader: file.get_row_group(i)?, rows })?;
+    }
+    Ok(())
+}
+
+/// Rows of a file.
+pub struct Group<'a> {
+    reader: Box<dyn RowGroupReader + 'a>,
+    pub rows: usize,
+}
+
+impl Group<'_> {
+    fn column(&self, name: &str) -> Option<Result<ColumnReader, ParquetError>> {
+        let schema = self.reader.metadata().schema_descr();
+        let at = schema.columns().iter().position(|column| column.path().parts() == [name])?;
+        Some(self.reader.get_column_reader(at))
+    }
+
+    /// A column of text by numbers, the empty text where it is null; `None` where there is no such column.
+    pub fn texts(&self, name: &'static str, texts: &mut Texts) -> Result<Option<Vec<u32>>, Problem> {
+        let Some(column) = self.column(name).transpose()? else { return Ok(None) };
+        let ColumnReader::ByteArrayColumnReader(column) = column else { return Err(Problem::Column(name)) };
+        let values = self.values(column)?;
+        let empty = texts.number("");
+        let mut before: Option<(&[u8], u32)> = None;
+        let numbers = values.iter().map(|value| {
+            let Some(value) = value else { return empty };
+            let bytes = value.data();
+            match before {
+                Some((same, number)) if same == bytes => number,
+                _ => {
+                    let number = texts.number(&String::from_utf8_lossy(bytes));
+                    before = Some((bytes, number));
+                    number
+                }
+            }
+        });
+        Ok(Some(numbers.collect()))
+    }
+
+    /// The same of a column that must be there.
+    pub fn needed_texts(&self, name: &'static str, texts: &mut Texts) -> Result<Vec<u32>, Problem> {
+        self.texts(name, texts)?.ok_or(Problem::Column(name))
+    }
+
+    /// A column of whole numbers, where there is one.
+    pub fn longs(&self, name: &'static str) -> Result<Option<Vec<Option<i64>>>, Problem> {
+        let Some(column) = self.column(name).transpose()? else { return Ok(None) };
+        let longs = match column {
+            ColumnReader::Int32ColumnReader(column) => {
+                self.values(column)?.into_iter().map(|v| v.map(i64::from)).collect()
+            }
+            ColumnReader::Int64ColumnReader(column) => self.values(column)?,
+            _ => return Err(Problem::Column(name)),
+        };
+        Ok(Some(longs))
+    }
+
+    /// A column of figures that must be there.
+    pub fn floats(&self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
+        match self.column(name).ok_or(Problem::Column(name))?? {
+            ColumnReader::DoubleColumnReader(column) => self.values(column),
+            ColumnReader::FloatColumnReader(column) => {
+                Ok(self.values(column)?.into_iter().map(|v| v.map(f64::from)).collect())
+            }
+            _ => Err(Problem::Column(name)),
+        }
+    }
+
+    fn values<T: DataType>(&self, mut column: ColumnReaderImpl<T>) -> Result<Vec<Option<T::T>>, Problem> {
+        let (mut levels, mut values) = (Vec::new(), Vec::new());
+        let (rows, _, _) = column.read_records(self.rows, Some(&mut levels), None, &mut values)?;
+        if rows != self.rows {
+            return Err(ParquetError::General(format!("a column ends at row {rows} of {}", self.rows)).into());
+        }
+        // Without levels nothing is null.
+        if levels.is_empty() {
+            return Ok(values.into_iter().map(Some).collect());
+        }
+        let most = levels.iter().max().copied().unwrap_or_default().max(1);
+        let mut values = values.into_iter();
+        Ok(levels.into_iter().map(|level| if level == most { values.next() } else { None }).collect())
+    }
+}

@@ -1,0 +1,247 @@
+//! A dataset read back, as far as comparing hosts needs it: `figures` and `facts`. Whatever wrote its files, vmtax, DuckDB or
+//! nobody's tool, what makes sense is read, and the rest is counted and named.
+
+mod file;
+mod folder;
+mod part;
+#[cfg(test)]
+mod tests;
+mod texts;
+
+use crate::ExportError;
+use file::Problem;
+use folder::{TableFile, files};
+use jiff::civil::Date;
+use part::{Fact, Figure, Part};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use texts::Texts;
+use vmtax_model::{Better, Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
+
+use super::layout::SCHEMA;
+
+/// No vmtax measured before.
+const FIRST_YEAR: i16 = 2020;
+
+/// Reads the runs of a dataset, with all CPUs. `today` is the date by which clocks are judged.
+///
+/// # Errors
+/// [`ExportError::NoTable`] when there is no table `figures` or `facts`, [`ExportError::ReadFolder`] when a folder cannot be
+/// listed. A file that cannot be read is a warning.
+pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
+    let (figures, facts) = (files(dataset, "figures")?, files(dataset, "facts")?);
+    let parts = parts(&figures, &facts);
+    let mut all = Merged::default();
+    let mut warnings = Vec::new();
+    let newer = figures.iter().chain(&facts).filter(|file| file.schema.is_some_and(|schema| schema > SCHEMA)).count();
+    if newer > 0 {
+        warnings.push(format!(
+            "{newer} files are of a newer schema than {SCHEMA}: the columns that this vmtax knows were read. Use the vmtax that wrote them."
+        ));
+    }
+    let (mut damaged, mut unsuitable, mut unusable) = (Vec::new(), Vec::new(), 0);
+    for mut part in parts {
+        unusable += part.unusable;
+        for (path, problem) in std::mem::take(&mut part.problems) {
+            let kind = if matches!(problem, Problem::Column(_)) { &mut unsuitable } else { &mut damaged };
+            kind.push((path, problem));
+        }
+        all.add(&part);
+    }
+    warnings.extend(left_out("cannot be read", &damaged, "Copy them again, or export their recordings again"));
+    warnings.extend(left_out("are no tables of vmtax", &unsuitable, "Move them out of the dataset"));
+    if unusable > 0 {
+        warnings.push(format!(
+            "{unusable} figures are 0, negative or not finite: they are left out, since their ratios say nothing."
+        ));
+    }
+    let mut data = all.data(&mut warnings);
+    warn_of_clocks(&data, today, &mut warnings);
+    data.warnings = warnings;
+    Ok(data)
+}
+
+/// Reads the files, each thread its share.
+fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = |files: &'_ [TableFile], i: usize| {
+        let at = |i: usize| files.len() * i / threads;
+        at(i)..at(i + 1)
+    };
+    thread::scope(|scope| {
+        let read = |i: usize| {
+            let (figures, facts) = (&figures[share(figures, i)], &facts[share(facts, i)]);
+            (scope.spawn(|| Part::read(figures, facts)), figures, facts)
+        };
+        let started: Vec<_> = (0..threads).map(read).collect();
+        // A thread ends with a panic only where catching one failed; then its files are read here.
+        started
+            .into_iter()
+            .map(|(part, figures, facts)| part.join().unwrap_or_else(|_| Part::read(figures, facts)))
+            .collect()
+    })
+}
+
+/// The warning about files that are left out.
+fn left_out(why: &str, files: &[(String, Problem)], remedy: &str) -> Option<String> {
+    let (path, problem) = files.first()?;
+    let first: String = path.chars().rev().take(160).collect();
+    let first: String = first.chars().rev().collect();
+    Some(format!("{} files {why} and are left out; the first: {first}: {problem}. {remedy}.", files.len()))
+}
+
+/// Rows of all parts, under the same numbers.
+#[derive(Default)]
+struct Merged {
+    texts: Texts,
+    series: Vec<FleetSeries>,
+    numbers: HashMap<FleetSeries, u32>,
+    figures: Vec<Figure>,
+    facts: Vec<Fact>,
+}
+
+impl Merged {
+    fn add(&mut self, part: &Part) {
+        let number = self.texts.merge(&part.texts);
+        let text = |i: u32| number[i as usize];
+        let series: Vec<u32> = part
+            .series
+            .iter()
+            .map(|(texts, size)| {
+                let [metric, unit, better, machine, variant, workload, settings] =
+                    texts.map(|i| part.texts.get(i).to_owned());
+                let better = match better.as_str() {
+                    "higher" => Some(Better::Higher),
+                    "lower" => Some(Better::Lower),
+                    _ => None,
+                };
+                let series = FleetSeries { metric, machine, variant, size: *size, workload, settings, unit, better };
+                let next = self.series.len() as u32;
+                let number = *self.numbers.entry(series.clone()).or_insert(next);
+                if number == next {
+                    self.series.push(series);
+                }
+                number
+            })
+            .collect();
+        self.figures.extend(part.figures.iter().map(|f| Figure {
+            run: text(f.run),
+            host: text(f.host),
+            date: text(f.date),
+            series: series[f.series as usize],
+            ..*f
+        }));
+        self.facts.extend(part.facts.iter().map(|f| Fact {
+            run: text(f.run),
+            name: text(f.name),
+            value: text(f.value),
+        }));
+    }
+
+    /// The runs with their facts, and each figure once.
+    fn data(mut self, warnings: &mut Vec<String>) -> FleetData {
+        let rows = self.figures.len();
+        // A stable order: of two of the same the first read counts.
+        self.figures.sort_by_key(|f| (f.run, f.series, f.trial));
+        let empty = self.texts.number("");
+        let mut twice = BTreeSet::new();
+        self.figures.dedup_by(|later, first| {
+            let is_same = (later.run, later.series, later.trial) == (first.run, first.series, first.trial);
+            if is_same {
+                twice.insert(later.run);
+                // A copy may lie where no path names its host or its day.
+                first.host = if first.host == empty { later.host } else { first.host };
+                first.date = if first.date == empty { later.date } else { first.date };
+            }
+            is_same
+        });
+        if !twice.is_empty() {
+            warnings.push(format!(
+                "{} figures of {} runs are in the dataset twice, the first is {}: each counts once. Keep a compacted copy in a folder of its \
+                 own.",
+                rows - self.figures.len(),
+                twice.len(),
+                twice.first().map_or("", |run| self.texts.get(*run)),
+            ));
+        }
+        let facts = self.facts_of_runs();
+        let unknown: Arc<Facts> = Arc::default();
+        let mut data = FleetData { series: self.series, ..FleetData::default() };
+        let mut nameless = 0;
+        for run in self.figures.chunk_by(|a, b| a.run == b.run) {
+            let first = &run[0];
+            let facts = facts.get(&first.run).unwrap_or(&unknown);
+            let named = run.iter().find(|f| f.host != empty).map(|f| self.texts.get(f.host).to_owned());
+            // Without a name the machine ID says which host it is.
+            let Some(host) = named.or_else(|| facts.get("host_id").cloned()) else {
+                nameless += 1;
+                continue;
+            };
+            let number = data.runs.len() as u32;
+            data.figures.extend(run.iter().map(|f| FleetFigure {
+                run: number,
+                series: f.series,
+                trial: f.trial,
+                value: f.value,
+            }));
+            let id = self.texts.get(first.run).to_owned();
+            let date = run.iter().find(|f| f.date != empty).map_or_else(
+                // 20261125T091310Z-quick-3f2a91bc0d1e
+                || {
+                    id.get(..8).map(|d| {
+                        format!(
+                            "{}-{}-{}",
+                            &d.get(..4).unwrap_or(""),
+                            d.get(4..6).unwrap_or(""),
+                            d.get(6..).unwrap_or("")
+                        )
+                    })
+                },
+                |f| Some(self.texts.get(f.date).to_owned()),
+            );
+            data.runs.push(FleetRun { id, host, date: date.unwrap_or_default(), facts: Arc::clone(facts) });
+        }
+        if nameless > 0 {
+            warnings.push(format!(
+                "{nameless} runs are of no known host: they are left out. They were recorded by an older vmtax; measure again."
+            ));
+        }
+        data
+    }
+
+    /// Of each run its facts; runs with the same share them.
+    fn facts_of_runs(&mut self) -> HashMap<u32, Arc<Facts>> {
+        self.facts.sort_by_key(|fact| (fact.run, fact.name));
+        self.facts.dedup_by_key(|fact| (fact.run, fact.name));
+        let mut known: HashMap<Vec<(u32, u32)>, Arc<Facts>> = HashMap::new();
+        let runs = self.facts.chunk_by(|a, b| a.run == b.run).map(|run| {
+            let numbers = run.iter().map(|fact| (fact.name, fact.value)).collect();
+            let text = |i: u32| self.texts.get(i).to_owned();
+            let facts = known.entry(numbers);
+            let facts =
+                facts.or_insert_with(|| Arc::new(run.iter().map(|fact| (text(fact.name), text(fact.value))).collect()));
+            (run[0].run, Arc::clone(facts))
+        });
+        runs.collect()
+    }
+}
+
+/// Warns of runs on days that cannot be.
+fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
+    let latest = today.tomorrow().unwrap_or(today);
+    let is_wrong = |date: &str| date.parse::<Date>().map_or(true, |day| day > latest || day.year() < FIRST_YEAR);
+    let mut hosts: BTreeMap<&str, u64> = BTreeMap::new();
+    for run in data.runs.iter().filter(|run| is_wrong(&run.date)) {
+        *hosts.entry(&run.host).or_default() += 1;
+    }
+    if let Some((host, _)) = hosts.first_key_value() {
+        warnings.push(format!(
+            "{} runs have a date that cannot be, on {} hosts, the first is {host}: the hosts' clocks were wrong. The figures count, since no \
+             order in time is used; set the clocks (NTP) before you ask for drift.",
+            hosts.values().sum::<u64>(),
+            hosts.len(),
+        ));
+    }
+}
