@@ -52,7 +52,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Running VMs", &["vms", "top", "diagnose", "tune", "undo", "profile"]),
     ("Measure overhead", &["run", "exec", "exits"]),
     ("Find the cause", &["layers", "import"]),
-    ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
+    ("Compare", &["compare", "share", "scale", "reproduce", "history", "fleet"]),
     ("Reports", &["report", "list", "export"]),
     ("Guests", &["get", "build", "agent"]),
     ("Shell", &["completions", "man"]),
@@ -161,6 +161,18 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
+    /// Find slow hosts in a dataset, and the facts that explain them
+    #[command(
+        after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
+the same CPU model, or the same values of the facts in --class. See docs/fleet.md.
+
+Examples:
+  vmtax fleet dataset
+  vmtax fleet dataset -o fleet.html
+  vmtax fleet dataset --class host_cpu_model_name,host_memory_mib
+  vmtax fleet dataset --json | jq '.hosts[] | select(.verdict == \"slower\")'"
+    )]
+    Fleet(FleetArgs),
     /// Download guest kernels and QEMUs, without installing them
     #[command(after_help = "Examples:
   vmtax get                   what is there, what is available
@@ -239,6 +251,34 @@ pub struct HistoryArgs {
     /// Write an HTML page with charts into this file
     #[arg(short, long, value_name = "FILE", requires = "metric")]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct FleetArgs {
+    /// Directory of the dataset
+    #[arg(value_name = "DATASET")]
+    pub dataset: PathBuf,
+    /// Facts that hosts of a class have in common, comma separated
+    #[arg(long, value_name = "FACTS", value_delimiter = ',', default_value = "host_cpu_model_name")]
+    pub class: Vec<String>,
+    /// The smallest difference that matters, %
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = min_effect)]
+    pub min_effect: f64,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print every table whole
+    #[arg(long, conflicts_with = "json")]
+    pub details: bool,
+    /// Write an HTML page with charts into this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// A percentage from 0 to 100.
+fn min_effect(text: &str) -> Result<f64, String> {
+    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("'{text}' is no number"))?;
+    if (0.0..=100.0).contains(&value) { Ok(value) } else { Err(format!("{text} is not between 0 and 100")) }
 }
 
 #[derive(Debug, Args)]

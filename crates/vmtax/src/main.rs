@@ -74,6 +74,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Share(args) => command::study(&args),
         Command::Report(args) => command::report(&args),
         Command::Export(args) => command::export(&args),
+        Command::Fleet(args) => command::fleet(&args),
         Command::History(args) => command::history(&args),
         Command::List(args) => command::list(&args),
         Command::Build(args) => command::build(&args),

@@ -5,6 +5,7 @@ pub mod bars;
 pub mod curves;
 pub mod densities;
 pub mod flame;
+pub mod hosts;
 pub mod intervals;
 pub mod layers;
 pub mod marks;

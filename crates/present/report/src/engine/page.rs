@@ -49,6 +49,7 @@ impl Report<'_> {
             "compare" => (concat!(include_str!("../charts/layers.css"), include_str!("../charts/compare.css")), POLICY),
             "profile" => (include_str!("../charts/profile.css"), FRAMES),
             "shares" => (include_str!("../charts/shares.css"), POLICY),
+            "fleet" => (include_str!("../charts/fleet.css"), POLICY),
             "history" => (include_str!("../charts/history.css"), POLICY),
             "layers" | "exec" => (include_str!("../charts/layers.css"), POLICY),
             "growth" => (include_str!("../charts/growth.css"), POLICY),

@@ -6,6 +6,7 @@ mod command_layers;
 pub mod compare;
 pub mod exec;
 pub mod exits;
+pub mod fleet;
 pub mod growth;
 pub mod history;
 pub mod import;
