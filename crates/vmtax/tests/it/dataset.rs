@@ -132,3 +132,45 @@ read = {'duckdb': [host for host, _ in duck], 'polars': lazy['host'].to_list(), 
 print(json.dumps({'answers': answers, 'rows': {k: len(v) for k, v in read.items()},
                   'hosts': {k: sorted(set(map(str, v))) for k, v in read.items()}}, default=str))
 "##;
+
+#[test]
+fn fleet_names_the_slow_host_with_the_fact_that_it_alone_has() {
+    let place = Place::new();
+    let recording = recording(&place);
+    let mut copies = String::new();
+    for host in 0..8 {
+        for run in 0..4 {
+            // A rate: half of it is twice the cost.
+            let factor = if host == 3 { 0.5 } else { 1.0 + 0.001 * f64::from(host) + 0.0001 * f64::from(run) };
+            let started = format!("2026-11-2{run}T12:00:0{host}Z");
+            let name = if host == 3 { "slow\u{1b}[2J".to_owned() } else { format!("host-{host}") };
+            let copy = copy(&place, &recording, &name, &started, factor);
+            let facts = copy.join("host.json");
+            let mut all = json(&fs::read_to_string(&facts).unwrap());
+            all["cpu"]["microcode"] = if host == 3 { "0x1" } else { "0x2" }.into();
+            fs::write(facts, all.to_string()).unwrap();
+            copies += &format!("{} ", copy.display());
+        }
+    }
+    place.vmtax("export --dataset dataset").words(&copies).succeeds().says("32 of 32 recordings");
+    let found = json(&place.vmtax("fleet dataset --json").succeeds().stdout);
+    let outliers: Vec<&Value> =
+        found["hosts"].as_array().unwrap().iter().filter(|h| h["verdict"] != "typical").collect();
+    assert!(outliers.len() == 1 && outliers[0]["host"] == "slow\u{1b}[2J", "{found}");
+    assert!((outliers[0]["ratio"]["median"].as_f64().unwrap() - 2.0).abs() < 0.05, "{found}");
+    assert!(
+        found["facts"][0]["fact"] == "host_cpu_microcode" && found["facts"].as_array().unwrap().len() == 1,
+        "{found}"
+    );
+
+    // A truncated file is named, the host keeps its other runs; the page is written.
+    let file = files_below(&place.path("dataset/figures")).into_iter().find(|f| f.to_string_lossy().contains("host-5"));
+    fs::OpenOptions::new().write(true).open(file.unwrap()).unwrap().set_len(100).unwrap();
+    let text = place.vmtax("fleet dataset -o fleet.html").succeeds();
+    let text = text.says("1 of 8 hosts is slower than others of their model").says("1 files cannot be read");
+    assert!(!text.stdout.contains('\u{1b}'), "{}", text.stdout);
+    let page = fs::read_to_string(place.path("fleet.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("host_cpu_microcode") && !page.contains('\u{1b}'));
+    place.vmtax("fleet dataset --class no_such_fact").succeeds().says("have no fact no_such_fact");
+    place.vmtax("fleet copies").fails(&["has no table figures"]);
+}
