@@ -68,7 +68,7 @@ pub struct FleetFigure {
     pub value: f64,
 }
 
-/// What is said of a host.
+/// The verdict on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostVerdict {
@@ -95,7 +95,7 @@ pub struct HostRow {
     pub ratio: Estimate,
     /// How often chance alone gives any host of this dataset such a rank and distance: corrected for all hosts.
     pub p: f64,
-    /// What is said of it.
+    /// The verdict on it.
     pub verdict: HostVerdict,
 }
 

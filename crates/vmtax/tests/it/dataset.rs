@@ -41,6 +41,14 @@ fn copy(place: &Place, recording: &Path, host: &str, started: &str, factor: f64)
     copy
 }
 
+/// Gives the host of a recording this microcode.
+fn set_microcode(recording: &Path, microcode: &str) {
+    let path = recording.join("host.json");
+    let mut all = json(&fs::read_to_string(&path).unwrap());
+    all["cpu"]["microcode"] = microcode.into();
+    fs::write(path, all.to_string()).unwrap();
+}
+
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files_below(folder).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
@@ -82,14 +90,16 @@ fn the_queries_of_the_page_find_what_is_planted() {
     let recording = recording(&place);
     for (host, i) in HOSTS.iter().zip(0..) {
         let factor = if *host == "slow" { 0.5 } else { 1.0 + 0.001 * f64::from(i) };
-        copy(&place, &recording, host, "2026-11-25T12:00:00Z", factor);
+        let copy = copy(&place, &recording, host, "2026-11-25T12:00:00Z", factor);
+        set_microcode(&copy, if *host == "slow" { "0x1" } else { "0x2" });
     }
     // The first was twice as fast two weeks ago.
     copy(&place, &recording, HOSTS[0], "2026-11-11T12:00:00Z", 2.0);
     let export =
         place.vmtax("export --dataset dataset").words(&(0..7).map(|i| format!("copies/{i} ")).collect::<String>());
     export.succeeds().says("7 of 7 recordings, 14 files written");
-    place.put("page.md", include_str!("../../../../docs/dataset.md"));
+    let pages = [include_str!("../../../../docs/dataset.md"), include_str!("../../../../docs/fleet.md")];
+    place.put("page.md", pages.concat());
     place.put("queries.py", QUERIES);
     fs::create_dir(place.path("compact")).unwrap();
     let answer = json(&place.program(python).arg("queries.py").succeeds().stdout);
@@ -99,6 +109,9 @@ fn the_queries_of_the_page_find_what_is_planted() {
     assert!(outliers.len() == 2 && outliers[0][0] == "slow" && outliers[1][0] == HOSTS[0], "{outliers:?}");
     let drifts = rows("Which figures drift?");
     assert!(!drifts.is_empty() && drifts.iter().all(|row| row[0] == HOSTS[0] && row[3] == 0.5), "{drifts:?}");
+    let facts = rows("Which fact explains outliers, metric by metric?");
+    let of_slow = |row: &&Value| row[2] == "host_cpu_microcode" && row[3] == "0x1";
+    assert!(facts.iter().find(of_slow).is_some_and(|row| row[5].as_f64().unwrap() < 0.6), "{facts:?}");
     assert_eq!(rows("Compaction"), [json!([answer["rows"]["duckdb"]])]);
     let mut hosts = HOSTS.to_vec();
     hosts.sort_unstable();
@@ -145,10 +158,7 @@ fn fleet_names_the_slow_host_with_the_fact_that_it_alone_has() {
             let started = format!("2026-11-2{run}T12:00:0{host}Z");
             let name = if host == 3 { "slow\u{1b}[2J".to_owned() } else { format!("host-{host}") };
             let copy = copy(&place, &recording, &name, &started, factor);
-            let facts = copy.join("host.json");
-            let mut all = json(&fs::read_to_string(&facts).unwrap());
-            all["cpu"]["microcode"] = if host == 3 { "0x1" } else { "0x2" }.into();
-            fs::write(facts, all.to_string()).unwrap();
+            set_microcode(&copy, if host == 3 { "0x1" } else { "0x2" });
             copies += &format!("{} ", copy.display());
         }
     }

@@ -14,7 +14,7 @@ pub struct Host {
     pub runs: Vec<f64>,
 }
 
-/// What is said of a host.
+/// The verdict on a host.
 pub struct Judged {
     pub id: usize,
     /// ln of the ratio to the class's median host.

@@ -14,9 +14,10 @@ use folder::{TableFile, files};
 use jiff::civil::Date;
 use part::{Fact, Figure, Part};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use texts::Texts;
 use vmtax_model::{Better, Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
 
@@ -73,14 +74,14 @@ fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
     thread::scope(|scope| {
         let read = |i: usize| {
             let (figures, facts) = (&figures[share(figures, i)], &facts[share(facts, i)]);
-            (scope.spawn(|| Part::read(figures, facts)), figures, facts)
+            (thread::Builder::new().spawn_scoped(scope, || Part::read(figures, facts)), figures, facts)
         };
         let started: Vec<_> = (0..threads).map(read).collect();
-        // A thread ends with a panic only where catching one failed; then its files are read here.
-        started
-            .into_iter()
-            .map(|(part, figures, facts)| part.join().unwrap_or_else(|_| Part::read(figures, facts)))
-            .collect()
+        // What no thread could read is read here.
+        let part = |(thread, figures, facts): (io::Result<ScopedJoinHandle<Part>>, _, _)| {
+            thread.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| Part::read(figures, facts))
+        };
+        started.into_iter().map(part).collect()
     })
 }
 
