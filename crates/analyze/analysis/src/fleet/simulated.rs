@@ -36,8 +36,7 @@ const SMALL: Size = Size { classes: 2, hosts: 60, runs: 8, metrics: 8 };
 
 /// A fleet in which the first `slow` hosts take `factor` times as long, and alone have microcode 0x1.
 fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rng) -> FleetData {
-    let mut data = FleetData::default();
-    data.series = (0..size.metrics)
+    let series = (0..size.metrics)
         .map(|m| FleetSeries {
             metric: format!("m{m}"),
             machine: "kvm".to_owned(),
@@ -49,6 +48,7 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
             better: Some(if m % 2 == 0 { Better::Lower } else { Better::Higher }),
         })
         .collect();
+    let mut data = FleetData { series, ..FleetData::default() };
     for host in 0..size.hosts {
         let class = host % size.classes;
         let level = if noise == Noise::HostsDiffer { (0.01 * normal(random)).exp() } else { 1.0 };
