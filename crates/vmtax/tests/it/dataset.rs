@@ -90,7 +90,8 @@ fn the_queries_of_the_page_find_what_is_planted() {
     let recording = recording(&place);
     for (host, i) in HOSTS.iter().zip(0..) {
         let factor = if *host == "slow" { 0.5 } else { 1.0 + 0.001 * f64::from(i) };
-        let copy = copy(&place, &recording, host, "2026-11-25T12:00:00Z", factor);
+        // Without a machine ID only the second in which it began distinguishes the runs.
+        let copy = copy(&place, &recording, host, &format!("2026-11-25T12:00:0{i}Z"), factor);
         set_microcode(&copy, if *host == "slow" { "0x1" } else { "0x2" });
     }
     // The first was twice as fast two weeks ago.
