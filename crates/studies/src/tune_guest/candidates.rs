@@ -61,7 +61,7 @@ const TABLE: &[Known] = &[
         since: (5, 0),
         not_for: |tuned| lacks(tuned, "io_uring"),
         trap: "With cache=writeback it hangs on krbd and LVM, and fails on CIFS (Proxmox qemu-server, Drive.pm).",
-        source: "none found for virtio-blk: measure",
+        source: "no published figure for virtio-blk",
     },
     Known {
         set: &[("iothread", "on")],
@@ -85,14 +85,14 @@ const TABLE: &[Known] = &[
         since: (4, 2),
         not_for: needs_driver,
         trap: "Guests before Linux 5.0 fall back to the split ring.",
-        source: "none found for virtio-blk: measure",
+        source: "no published figure for virtio-blk",
     },
     Known {
         set: &[("event_idx", "off")],
         since: (1, 0),
         not_for: needs_driver,
         trap: "More kicks and interrupts with many requests in flight.",
-        source: "none found for one request at a time: measure",
+        source: "no published figure for one request at a time",
     },
     Known {
         set: &[("modern-pio-notify", "on")],
@@ -112,7 +112,7 @@ const TABLE: &[Known] = &[
             _ => None,
         },
         trap: "More requests to the host where the guest writes or reads one block after another.",
-        source: "none found: measure",
+        source: "no published figure",
     },
     Known {
         set: &[("queue-size", "1024")],
@@ -128,10 +128,11 @@ const TABLE: &[Known] = &[
         set: &[("cache", "unsafe")],
         since: (1, 0),
         not_for: |tuned| {
-            let risks = "a failure of the host loses what the guest has flushed: --unsafe tries it, for guests that are thrown away";
+            let risks =
+                "a failure of the host loses what the guest has flushed: --unsafe tries it, for disposable guests";
             (!tuned.risks_data).then_some(risks)
         },
-        trap: "A failure of the host loses what the guest has flushed: for guests that are thrown away.",
+        trap: "A failure of the host loses what the guest has flushed: for disposable guests.",
         source: "QEMU manual page, -drive: cache",
     },
 ];

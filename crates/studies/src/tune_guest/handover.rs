@@ -2,17 +2,17 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
-use vmtax_model::{GuestTuneFindings, Variant};
+use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
+use vmtax_vm::is_of_file;
 
 type Settings = BTreeMap<String, String>;
 
-/// Settings of the disk that QEMU has in `-drive`; all others are the device's.
-const DRIVE: [&str; 3] = ["aio", "cache", "discard"];
+/// Settings of the disk that `-drive` has for the image and its cache.
+const DRIVE: [&str; 2] = ["aio", "cache"];
 /// Settings of the disk that libvirt has as an attribute of `<driver>`, by its name of them.
-const DRIVER: [(&str, &str); 9] = [
+const DRIVER: [(&str, &str); 8] = [
     ("aio", "io"),
     ("cache", "cache"),
-    ("discard", "discard"),
     ("event_idx", "event_idx"),
     ("ioeventfd", "ioeventfd"),
     ("num-queues", "queues"),
@@ -30,10 +30,16 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
     let (before, after) = (disk(&found.baseline), disk(&found.tuned));
     let file = |name, content: String| ReportFile { name, content: content.into_bytes() };
     vec![
-        file("tuned/qemu.args", qemu(answer, &before, &after)),
-        file("tuned/libvirt.xml", libvirt(answer, &before, &after)),
+        file("tuned/qemu.args", qemu(answer, &traps(found), &before, &after)),
+        file("tuned/libvirt.xml", libvirt(answer, &traps(found), &before, &after)),
         file("tuned/UNDO.md", undo(&before, &after)),
     ]
+}
+
+/// When what is kept harms, a line each.
+fn traps(found: &GuestTuneFindings) -> Vec<String> {
+    let kept = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
+    kept.map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap)).collect()
 }
 
 /// Whether a setting does nothing.
@@ -56,8 +62,8 @@ fn arguments(settings: &Settings) -> Vec<String> {
             device += ",iothread=iothread0";
         } else if DRIVE.contains(&key) || key.starts_with("throttling.") {
             drive += &format!(",{key}={value}");
-        } else if let Some(key) = key.strip_prefix("drive.") {
-            drive += &format!(",file.{key}={value}");
+        } else if is_of_file(key) {
+            drive += &format!(",file.{}={value}", key.strip_prefix("drive.").unwrap_or(key));
         } else {
             device += &format!(",{}={value}", key.strip_prefix("device.").unwrap_or(key));
         }
@@ -65,10 +71,11 @@ fn arguments(settings: &Settings) -> Vec<String> {
     object.into_iter().chain([drive, device]).collect()
 }
 
-fn qemu(answer: &str, before: &Settings, after: &Settings) -> String {
+fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
+    let traps: String = traps.iter().map(|trap| format!("# {trap}\n")).collect();
     let undo = arguments(before).into_iter().map(|line| format!("# {line}\n"));
     format!(
-        "# {answer}\n\
+        "# {answer}\n{traps}\
          # In place of the disk's -drive and -device; DISK is its file, FORMAT raw or qcow2. The VM has to be restarted.\n\
          {}\n\n\
          # Undo: what it was compared with.\n{}",
@@ -77,7 +84,12 @@ fn qemu(answer: &str, before: &Settings, after: &Settings) -> String {
     )
 }
 
-fn libvirt(answer: &str, before: &Settings, after: &Settings) -> String {
+fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
+    let missing = set_of(after).filter(|(key, _)| !has_libvirt(key));
+    let missing = missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
+    let notes: String = traps.iter().cloned().chain(missing).map(|note| format!("     {}\n", comment(&note))).collect();
+    let was: String =
+        set_of(before).filter_map(|(key, value)| property(key, value)).map(|line| line.trim().to_owned()).collect();
     let has_iothread = set_of(after).any(|(key, _)| key == "iothread");
     let properties: Vec<String> = set_of(after).filter_map(|(key, value)| property(key, value)).collect();
     let (namespace, overrides) = match properties.is_empty() {
@@ -93,15 +105,29 @@ fn libvirt(answer: &str, before: &Settings, after: &Settings) -> String {
     };
     let limits = before.iter().any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
     let limits = if limits { "      <!-- Remove <iotune>. -->\n" } else { "" };
-    let iothreads = if has_iothread { "  <iothreads>1</iothreads>\n" } else { "" };
+    let iothreads = match has_iothread {
+        true => "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n",
+        false => "",
+    };
     format!(
-        "<!-- {}\n     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
-         Undo, what it was compared with: {} -->\n\
+        "<!-- {}\n{notes}     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
+         Undo, what it was compared with: {}{} -->\n\
          <domain{namespace}>\n{iothreads}  <devices>\n    <disk>\n      {}\n{limits}    </disk>\n  </devices>\n{overrides}</domain>\n",
         comment(answer),
         comment(&driver(before)),
+        comment(&was),
         driver(after),
     )
+}
+
+/// Whether libvirt's XML can have a setting.
+fn has_libvirt(key: &str) -> bool {
+    DRIVER.iter().any(|(known, _)| *known == key) || (!key.starts_with("throttling.") && !is_of_file(key))
+}
+
+/// A value in an attribute of XML, between single quotes.
+fn attribute(value: &str) -> String {
+    value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;")
 }
 
 /// Two hyphens would end a comment of XML.
@@ -111,17 +137,17 @@ fn comment(text: &str) -> String {
 
 /// libvirt's element of a disk's settings.
 fn driver(settings: &Settings) -> String {
-    let attribute = |(key, value): (&str, &str)| {
+    let known = |(key, value): (&str, &str)| {
         let (_, name) = DRIVER.iter().find(|(known, _)| *known == key)?;
-        Some(format!(" {name}='{}'", if key == "iothread" { "1" } else { value }))
+        Some(format!(" {name}='{}'", if key == "iothread" { "1".to_owned() } else { attribute(value) }))
     };
-    let attributes: String = set_of(settings).filter_map(attribute).collect();
+    let attributes: String = set_of(settings).filter_map(known).collect();
     format!("<driver name='qemu' type='FORMAT'{attributes}/>")
 }
 
 /// A property of the device for which libvirt has no attribute.
 fn property(key: &str, value: &str) -> Option<String> {
-    if DRIVER.iter().any(|(known, _)| *known == key) || key.starts_with("throttling.") || key.starts_with("drive.") {
+    if DRIVER.iter().any(|(known, _)| *known == key) || !has_libvirt(key) {
         return None;
     }
     let key = key.strip_prefix("device.").unwrap_or(key);
@@ -131,6 +157,7 @@ fn property(key: &str, value: &str) -> Option<String> {
         number if number.parse::<u64>().is_ok() => ("unsigned", number),
         text => ("string", text),
     };
+    let (key, value) = (attribute(key), attribute(value));
     Some(format!("        <qemu:property name='{key}' type='{kind}' value='{value}'/>\n"))
 }
 
@@ -141,7 +168,7 @@ fn undo(before: &Settings, after: &Settings) -> String {
         format!("| `{key}={value}` | {was} |\n")
     };
     format!(
-        "# Undo\n\nThe tuning changed no VM: it hands over settings. Where you applied them, restore what stood there before, and restart \
+        "# Undo\n\nThe tuning changed no VM: it hands over settings. Where you applied them, restore the former settings, and restart \
          the VM.\n\n| setting | undo |\n|---|---|\n{}\n\
          - QEMU: the lines behind `# Undo` in `qemu.args`.\n\
          - libvirt: `virsh edit DOMAIN`, with the `<driver>` that the comment in `libvirt.xml` has; remove `<iothreads>` and \
@@ -169,16 +196,16 @@ mod tests {
             ("num-queues", "2"),
             ("throttling.iops-total", "0"),
         ]);
-        let text = qemu("It is faster.", &before, &after);
+        let text = qemu("It is faster.", &["cache=none: a trap.".to_owned()], &before, &after);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.contains(&"-object iothread,id=iothread0"), "{text}");
+        assert!(lines.contains(&"-object iothread,id=iothread0") && lines.contains(&"# cache=none: a trap."), "{text}");
         assert!(lines.contains(&"-drive file=DISK,format=FORMAT,if=none,id=disk0,aio=native,cache=none"), "{text}");
         let device = "-device virtio-blk-pci,drive=disk0,iothread=iothread0,modern-pio-notify=on,num-queues=2";
         assert!(lines.contains(&device), "{text}");
         let was =
             "# -drive file=DISK,format=FORMAT,if=none,id=disk0,aio=threads,cache=writethrough,throttling.iops-total=50";
         assert!(lines.contains(&was) && lines.contains(&"# -device virtio-blk-pci,drive=disk0"), "{text}");
-        let xml = libvirt("--apply it", &before, &after);
+        let xml = libvirt("--apply it", &[], &before, &after);
         assert!(
             xml.contains("<driver name='qemu' type='FORMAT' io='native' cache='none' iothread='1' queues='2'/>"),
             "{xml}"
@@ -186,7 +213,19 @@ mod tests {
         assert!(xml.contains("<iothreads>1</iothreads>") && xml.contains("Remove <iotune>"), "{xml}");
         assert!(xml.contains("<qemu:property name='modern-pio-notify' type='bool' value='true'/>"), "{xml}");
         assert!(xml.contains("io='threads' cache='writethrough'/> -->") && xml.contains("- -apply it"), "{xml}");
-        assert_eq!(xml.matches("-->").count(), 2, "{xml}");
+        assert_eq!(xml.matches("-->").count(), 3, "{xml}");
+        let odd = settings(&[("discard", "off"), ("drop-cache", "off"), ("serial", "<a'b>")]);
+        let text = qemu("", &[], &settings(&[]), &odd);
+        assert!(
+            text.contains("disk0,file.drop-cache=off\n-device virtio-blk-pci,drive=disk0,discard=off,serial="),
+            "{text}"
+        );
+        let xml = libvirt("", &[], &odd, &odd);
+        assert!(xml.contains("has no element for it: drop-cache=off") && !xml.contains("name='drop-cache'"), "{xml}");
+        assert!(
+            xml.contains("name='discard' type='bool' value='false'") && xml.contains("'&lt;a&apos;b&gt;'"),
+            "{xml}"
+        );
         let text = undo(&before, &after);
         assert!(text.contains("| `cache=none` | `cache=writethrough` |"), "{text}");
         assert!(text.contains("| `iothread=on` | leave it out |"), "{text}");

@@ -36,6 +36,20 @@ fn class(run: &FleetRun, by: &[String]) -> Option<String> {
     Some(values.join(", "))
 }
 
+/// Runs of a name without a machine ID are those of its only one, where there is one.
+fn with_known_id(mut units: BTreeMap<(&str, String), Vec<usize>>) -> BTreeMap<(&str, String), Vec<usize>> {
+    let ids: BTreeSet<&str> = units.keys().map(|(id, _)| *id).filter(|id| !id.is_empty()).collect();
+    if let (1, Some(id)) = (ids.len(), ids.first()) {
+        let without: Vec<String> =
+            units.keys().filter(|(id, _)| id.is_empty()).map(|(_, class)| class.clone()).collect();
+        for class in without {
+            let runs = units.remove(&("", class.clone())).unwrap_or_default();
+            units.entry((id, class)).or_default().extend(runs);
+        }
+    }
+    units
+}
+
 pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> Classes {
     let mut of_name: BTreeMap<&str, BTreeMap<(&str, String), Vec<usize>>> = BTreeMap::new();
     let mut unclassed = BTreeSet::new();
@@ -68,6 +82,7 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
     let mut classes = Classes { names, hosts: Vec::new(), host_of: vec![None; data.runs.len()] };
     let (mut changed, mut shared) = (Vec::new(), Vec::new());
     for (name, units) in of_name {
+        let units = with_known_id(units);
         let ids: BTreeSet<&str> = units.keys().map(|(id, _)| *id).collect();
         let hardware: BTreeSet<&String> = units.keys().map(|(_, class)| class).collect();
         if ids.len() > 1 {

@@ -92,7 +92,7 @@ fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) 
         hosts.iter().filter(|host| host.values[fact] == value && counts(host)).count()
     };
     let mut order: Vec<&str> = of_value.keys().copied().collect();
-    order.sort_by_key(|value| std::cmp::Reverse(count(value, |_| true)));
+    order.sort_by_key(|value| std::cmp::Reverse(of_value[value].len()));
     let reference = order[0];
     let levels = levels(&values_of_class, reference, hosts);
     let subjects = order[1..].iter().filter(|value| count(value, |host| host.is_subject) > 0).count().max(1);

@@ -23,7 +23,7 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     let medians = medians(&total);
     let candidates: Vec<GuestTuneRow> =
         (0..spec.candidates.len()).map(|number| row(&measured, number, &found)).collect();
-    let over = || "the time was over before all was decided: give --duration more".to_owned();
+    let over = || "time limit reached before all changes were decided: give --duration more".to_owned();
     let bounds = candidates.iter().filter_map(|row| Some(1.0 - row.screening?.ratio.interval?.low));
     Some(GuestTuneFindings {
         metric: spec.metric,
@@ -66,6 +66,7 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
         () if refused.is_some() => TuneVerdict::Refused,
         () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
         () if found.kept.contains(&number) => TuneVerdict::Keep,
+        () if decided.contains(&Some(Decision::Undecided)) => TuneVerdict::Inconclusive,
         () if is_rejected
             || (found.left_out.contains_key(&number) && screening.decision() == Some(Decision::Helps)) =>
         {

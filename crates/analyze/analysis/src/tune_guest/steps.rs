@@ -144,7 +144,8 @@ fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, out
                 decided => {
                     outcome.is_out_of_time |= decided.is_none();
                     outcome.failed.insert(candidate, decided.unwrap_or(Decision::Undecided));
-                    outcome.left_out.insert(candidate, format!("no faster beside {}", spec.name(&set)));
+                    let why = if decided.is_none() { "time limit reached before it was decided" } else { "no faster" };
+                    outcome.left_out.insert(candidate, format!("{why} beside {}", spec.name(&set)));
                     continue;
                 }
             }

@@ -1,7 +1,7 @@
 //! Makes a veth pair between two network namespaces, by rtnetlink.
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::fs::File;
 use std::io;
 
@@ -23,7 +23,7 @@ const HEADER: usize = 16;
 
 /// Makes a pair: `own` here, `other` in that network namespace.
 pub(super) fn make(own: &str, other: &str, namespace: &File) -> io::Result<()> {
-    let netlink: OwnedFd = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+    let netlink: OwnedFd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&netlink, &request(own, other, namespace.as_raw_fd()), SendFlags::empty())?;
     let mut reply = [0; 4096];
     let (_, length) = recv(&netlink, &mut reply, RecvFlags::empty())?;

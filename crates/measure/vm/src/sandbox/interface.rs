@@ -2,7 +2,7 @@
 
 use rustix::fd::AsFd;
 use rustix::ioctl::{Opcode, Setter, ioctl};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::Ipv4Addr;
 
 const SET_FLAGS: Opcode = 0x8914;
@@ -37,7 +37,7 @@ pub(crate) fn make_tap(tun: impl AsFd, name: &str) -> rustix::io::Result<()> {
 }
 
 fn set<const WHAT: Opcode>(name: &str, data: &[u8]) -> rustix::io::Result<()> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: these read an `ifreq`, whose size and layout this is, and write nothing.
     unsafe { ioctl(&socket, Setter::<WHAT, Request>::new(Request::of(name.as_bytes(), data))) }
 }

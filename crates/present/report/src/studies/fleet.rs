@@ -4,7 +4,9 @@ use crate::charts::hosts::{CAPTION, Hosts, Lane, MAX_LANES};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tone};
 use crate::number::{NONE, count, counted, percent, ratio};
 use crate::view::verdict::{interval, p_value};
-use vmtax_model::{Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict, MetricOutlier};
+use vmtax_model::{
+    Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict, MetricOutlier, shell_line,
+};
 
 /// Hosts that a terminal lists without details.
 const MOST: usize = 20;
@@ -69,7 +71,8 @@ fn by(ratio: f64) -> String {
 fn answer(found: &FleetFindings) -> String {
     let all = count(found.hosts.len() as u64);
     if found.hosts.is_empty() {
-        return "No hosts can be compared: it takes 5 of a class that measured the same.".to_owned();
+        return "No hosts can be compared: that takes 5 hosts of a class with the same workload and settings."
+            .to_owned();
     }
     let of = |verdict, word: &str| {
         let hosts: Vec<&HostRow> = found.with(verdict).collect();
@@ -132,11 +135,15 @@ fn share_interval(share: &Estimate) -> Option<String> {
     share.interval.map(|i| format!("{} to {}", percent(i.low), percent(i.high)))
 }
 
+/// Names of facts are the dataset's: only such as vmtax gives become words of a command.
 fn next(found: &FleetFindings, dataset: &str) -> Vec<String> {
-    let cause =
-        found.cause().map(|cause| format!("vmtax fleet {dataset} --class {},{}", found.class_by.join(","), cause.fact));
-    // A fact of a guest is no word of a shell.
-    cause.into_iter().filter(|command| !command.contains('(')).collect()
+    let is_plain = |name: &&String| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let fact = found.cause().map(|cause| &cause.fact).filter(is_plain);
+    let command = |fact: &String| {
+        let facts = found.class_by.iter().chain([fact]).map(String::as_str).collect::<Vec<_>>().join(",");
+        format!("vmtax fleet {dataset} {}", shell_line(&["--class".to_owned(), facts]))
+    };
+    fact.map(command).into_iter().collect()
 }
 
 fn lanes<'a>(found: &'a FleetFindings, names: &[&'a str], name: impl Fn(usize) -> &'a str) -> Hosts<'a> {

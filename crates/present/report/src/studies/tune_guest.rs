@@ -86,7 +86,7 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
         _ => row.candidate.name.clone(),
     };
     let shares: Vec<String> = kept.iter().map(|row| share(row)).collect();
-    format!("{what} is faster by {}{figures}. {}.", gain(&total), capitalized(&shares.join("; ")))
+    format!("{what} takes {} less time{figures}. {}.", gain(&total), capitalized(&shares.join("; ")))
 }
 
 /// What part of the time is saved, with its interval.

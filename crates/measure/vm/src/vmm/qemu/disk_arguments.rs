@@ -9,6 +9,11 @@ use std::path::Path;
 const DRIVE: [&str; 8] =
     ["aio", "driver", "latency-ns", "read-zeroes", "size", "locking", "drop-cache", "x-check-cache-dropped"];
 
+/// Whether a setting of a disk belongs to what is behind the device; `cache` and limits aside.
+pub fn is_of_file(key: &str) -> bool {
+    key.starts_with("drive.") || DRIVE.contains(&key)
+}
+
 /// A raw disk behind virtio-blk.
 pub(crate) struct Disk<'a> {
     /// QEMU's name for it.

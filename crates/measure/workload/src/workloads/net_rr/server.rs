@@ -44,9 +44,14 @@ fn datagrams(socket: &UdpSocket) -> io::Result<()> {
 }
 
 fn accept(listener: &TcpListener) {
-    for stream in listener.incoming().flatten() {
-        // One connection at a time: there is one client.
-        let _ = answer(stream);
+    for stream in listener.incoming() {
+        match stream {
+            // One connection at a time: there is one client.
+            Ok(stream) => drop(answer(stream)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            // It would fail again at once.
+            Err(_) => return,
+        }
     }
 }
 

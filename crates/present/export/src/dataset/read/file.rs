@@ -8,8 +8,9 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use std::fs::File;
 use std::path::Path;
 
-/// More in one group of rows is no table of figures or facts: the library would ask for the memory at once.
-const LARGEST_GROUP: i64 = 2 << 30;
+/// More rows or bytes in one group are no table of figures or facts: it is read at once. Writers make groups of 10^5 to 10^6 rows.
+const MAX_ROWS: usize = 4 << 20;
+const MAX_BYTES: i64 = 1 << 30;
 
 /// Why a file is left out.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +32,11 @@ pub fn for_each_group(path: &Path, mut read: impl FnMut(&Group) -> Result<(), Pr
     for i in 0..metadata.num_row_groups() {
         let of_group = metadata.row_group(i);
         let rows = usize::try_from(of_group.num_rows()).unwrap_or(usize::MAX);
-        if rows > LARGEST_GROUP as usize / 8 || !(0..LARGEST_GROUP).contains(&of_group.total_byte_size()) {
-            return Err(ParquetError::General("a group of rows is too large".to_owned()).into());
+        if rows > MAX_ROWS || !(0..MAX_BYTES).contains(&of_group.total_byte_size()) {
+            return Err(ParquetError::General(format!(
+                "a group of {rows} rows is too large, write it in groups of at most {MAX_ROWS}"
+            ))
+            .into());
         }
         read(&Group { reader: file.get_row_group(i)?, rows })?;
     }

@@ -239,8 +239,8 @@ fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
     }
     if let Some((host, _)) = hosts.first_key_value() {
         warnings.push(format!(
-            "{} runs have a date that cannot be, on {} hosts, the first is {host}: the hosts' clocks were wrong. The figures count, since no \
-             order in time is used; set the clocks (NTP) before you ask for drift.",
+            "{} runs have an invalid date, on {} hosts, the first is {host}: the hosts' clocks were wrong. The figures count, since no \
+             order in time is used; set the clocks (NTP) before querying drift.",
             hosts.values().sum::<u64>(),
             hosts.len(),
         ));

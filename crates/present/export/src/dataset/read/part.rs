@@ -96,7 +96,7 @@ impl Part {
                 self.series.push(key);
             }
             let trial = trials.as_ref().and_then(|all| all[i]).and_then(|trial| u32::try_from(trial).ok());
-            let trial = trial.unwrap_or(i as u32);
+            let trial = trial.unwrap_or(self.figures.len() as u32);
             self.figures.push(Figure { run: run[i], host: host[i], date, series, trial, value });
         }
         Ok(())

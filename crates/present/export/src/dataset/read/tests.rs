@@ -109,7 +109,7 @@ fn other_schemas_clocks_and_files_are_counted() {
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["a", "b"]);
     assert!(warns(&data, "1 files are of a newer schema than 1"), "{:?}", data.warnings);
-    assert!(warns(&data, "2 runs have a date that cannot be, on 2 hosts"), "{:?}", data.warnings);
+    assert!(warns(&data, "2 runs have an invalid date, on 2 hosts"), "{:?}", data.warnings);
     assert!(warns(&data, "1 files are no tables of vmtax") && warns(&data, "no column metric"), "{:?}", data.warnings);
     assert_eq!(data.warnings.len(), 3, "{:?}", data.warnings);
 }
