@@ -39,14 +39,7 @@ fn set_up_and_serve() -> Result<(), AgentError> {
     };
     let disk = disk_with_serial(DISK_SERIAL);
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
-    let echo = match network::measured() {
-        Some(Err(why)) => {
-            complaints.push(why);
-            None
-        }
-        Some(Ok(echo)) => Some(echo),
-        None => None,
-    };
+    let echo = network::measured().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
     serve(channel, &Places { files, disk, share: None, echo, notified: false }, complaints)
 }
 

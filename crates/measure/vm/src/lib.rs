@@ -47,7 +47,7 @@ pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use vm::{FindError, Vm, running};
-pub use vmm::qemu::disk_arguments::is_of_file;
+pub use vmm::qemu::disk_arguments::file_option;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{

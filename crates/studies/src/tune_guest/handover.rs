@@ -3,7 +3,7 @@
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::is_of_file;
+use vmtax_vm::file_option;
 
 type Settings = BTreeMap<String, String>;
 
@@ -62,8 +62,8 @@ fn arguments(settings: &Settings) -> Vec<String> {
             device += ",iothread=iothread0";
         } else if DRIVE.contains(&key) || key.starts_with("throttling.") {
             drive += &format!(",{key}={value}");
-        } else if is_of_file(key) {
-            drive += &format!(",file.{}={value}", key.strip_prefix("drive.").unwrap_or(key));
+        } else if let Some(key) = file_option(key) {
+            drive += &format!(",file.{key}={value}");
         } else {
             device += &format!(",{}={value}", key.strip_prefix("device.").unwrap_or(key));
         }
@@ -85,7 +85,7 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 }
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
-    let missing = set_of(after).filter(|(key, _)| !has_libvirt(key));
+    let missing = set_of(after).filter(|(key, _)| attribute_of(key).is_none() && !is_property(key));
     let missing = missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
     let notes: String = traps.iter().cloned().chain(missing).map(|note| format!("     {}\n", comment(&note))).collect();
     let was: String =
@@ -120,13 +120,18 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
     )
 }
 
-/// Whether libvirt's XML can have a setting.
-fn has_libvirt(key: &str) -> bool {
-    DRIVER.iter().any(|(known, _)| *known == key) || (!key.starts_with("throttling.") && !is_of_file(key))
+/// libvirt's attribute of `<driver>` for a setting.
+fn attribute_of(key: &str) -> Option<&'static str> {
+    DRIVER.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
+}
+
+/// Whether a setting is a property of the device for which libvirt has no attribute.
+fn is_property(key: &str) -> bool {
+    attribute_of(key).is_none() && !key.starts_with("throttling.") && file_option(key).is_none()
 }
 
 /// A value in an attribute of XML, between single quotes.
-fn attribute(value: &str) -> String {
+fn escaped(value: &str) -> String {
     value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;")
 }
 
@@ -138,16 +143,16 @@ fn comment(text: &str) -> String {
 /// libvirt's element of a disk's settings.
 fn driver(settings: &Settings) -> String {
     let known = |(key, value): (&str, &str)| {
-        let (_, name) = DRIVER.iter().find(|(known, _)| *known == key)?;
-        Some(format!(" {name}='{}'", if key == "iothread" { "1".to_owned() } else { attribute(value) }))
+        let name = attribute_of(key)?;
+        Some(format!(" {name}='{}'", if key == "iothread" { "1".to_owned() } else { escaped(value) }))
     };
     let attributes: String = set_of(settings).filter_map(known).collect();
     format!("<driver name='qemu' type='FORMAT'{attributes}/>")
 }
 
-/// A property of the device for which libvirt has no attribute.
+/// The element of such a property.
 fn property(key: &str, value: &str) -> Option<String> {
-    if DRIVER.iter().any(|(known, _)| *known == key) || !has_libvirt(key) {
+    if !is_property(key) {
         return None;
     }
     let key = key.strip_prefix("device.").unwrap_or(key);
@@ -157,7 +162,7 @@ fn property(key: &str, value: &str) -> Option<String> {
         number if number.parse::<u64>().is_ok() => ("unsigned", number),
         text => ("string", text),
     };
-    let (key, value) = (attribute(key), attribute(value));
+    let (key, value) = (escaped(key), escaped(value));
     Some(format!("        <qemu:property name='{key}' type='{kind}' value='{value}'/>\n"))
 }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 const DRIVE: [&str; 8] =
     ["aio", "driver", "latency-ns", "read-zeroes", "size", "locking", "drop-cache", "x-check-cache-dropped"];
 
-/// Whether a setting of a disk belongs to what is behind the device; `cache` and limits aside.
-pub fn is_of_file(key: &str) -> bool {
-    key.starts_with("drive.") || DRIVE.contains(&key)
+/// The name of a disk's setting that belongs to what is behind the device; `cache` and limits aside.
+pub fn file_option(key: &str) -> Option<&str> {
+    key.strip_prefix("drive.").or(DRIVE.contains(&key).then_some(key))
 }
 
 /// A raw disk behind virtio-blk.
@@ -46,7 +46,7 @@ impl Disk<'_> {
         for (key, value) in self.set {
             if let Some(limit) = key.strip_prefix("throttling.") {
                 limits.insert(limit.to_owned(), scalar(value));
-            } else if let Some(key) = key.strip_prefix("drive.").or(DRIVE.contains(&key.as_str()).then_some(key)) {
+            } else if let Some(key) = file_option(key) {
                 // The one of them that is a text also when it is `on`.
                 let value = if key == "locking" { json!(value) } else { scalar(value) };
                 insert(&mut protocol, key, value);

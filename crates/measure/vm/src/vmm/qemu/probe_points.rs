@@ -29,13 +29,11 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
     entry("submit", "blk_aio_preadv", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8", Anyway),
     entry("submit", "blk_aio_pwritev", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\1:u8", Anyway),
     entry("push", "virtqueue_push", "vq=%di:x64 elem=%si:x64 sector=+56(%si):u64", Anyway),
-    // The first one where ioeventfd and guest notifiers are on, as they are by default; gone since 11.
-    entry("notify", "virtio_notify_irqfd", "vq=%si:x64", Cheap),
-    entry("notify", "virtio_notify", "vq=%si:x64", Cheap),
-    entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap),
-    entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u32", Cheap),
-    // An interrupt line, raised (1) and lowered (0): what a device without MSI has.
-    entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
+    NOTIFY_IRQFD,
+    NOTIFY,
+    MSIX,
+    MSI,
+    LINE,
 ];
 
 /// The points that a packet passes.
@@ -47,12 +45,21 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // What the tap's read gave, before virtio-net copies it to the guest.
     entry("receive", "qemu_net_queue_send", "size=%cx:u64", Cheap),
     entry("fill", "virtqueue_flush", "vq=%di:x64", Cheap),
-    entry("notify", "virtio_notify_irqfd", "vq=%si:x64", Cheap),
-    entry("notify", "virtio_notify", "vq=%si:x64", Cheap),
-    entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap),
-    entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u32", Cheap),
-    entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
+    NOTIFY_IRQFD,
+    NOTIFY,
+    MSIX,
+    MSI,
+    LINE,
 ];
+
+/// How any virtio device notifies its guest: where ioeventfd and guest notifiers are on, as they are by default (gone since 11),
+/// and otherwise.
+const NOTIFY_IRQFD: ProbePoint = entry("notify", "virtio_notify_irqfd", "vq=%si:x64", Cheap);
+const NOTIFY: ProbePoint = entry("notify", "virtio_notify", "vq=%si:x64", Cheap);
+const MSIX: ProbePoint = entry("inject", "msix_notify", "dev=%di:x64 vector=%si:u32", Cheap);
+const MSI: ProbePoint = entry("inject", "msi_notify", "dev=%di:x64 vector=%si:u32", Cheap);
+/// An interrupt line, raised (1) and lowered (0): what a device without MSI has.
+const LINE: ProbePoint = entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap);
 
 const fn entry(event: &'static str, function: &'static str, fields: &'static str, used: ProbeUse) -> ProbePoint {
     ProbePoint { event, function, at: ProbeAt::Entry, fields, used }
