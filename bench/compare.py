@@ -55,7 +55,7 @@ ssize_t pread64(int fd, void *b, size_t n, off_t at) {
     return got;
 }
 """
-READS = ["--", "seqread", "seqread.count=200", "seqread.time=0"]
+READS = ["--", "disk", "disk.count=200", "disk.time=0"]
 COMMON = ["--set", "aio=threads", "--repeats", "1", "--budget", "2h", "--min-effect", "3%"]
 
 
@@ -79,7 +79,7 @@ def differs(findings):
 
 
 def median_row(findings):
-    return next(row for row in rows(findings) if row["metric"] == "seqread.latency-p50")
+    return next(row for row in rows(findings) if row["metric"] == "disk.latency-p50")
 
 
 def planted(folder, qemu, ns):
@@ -140,7 +140,7 @@ def main():
             fine &= against_itself(f"itself, {micro}", args.vmtax, folder, args.comparisons, words)
         if "aa-tcg" in only:
             words = ["--machine", "tcg", "--rounds", "8", *COMMON, "--", "cpu", "cpu.time=0.1", "syscalls", "syscalls.only=getpid,pipe",
-                     "syscalls.time=0.05", "seqread", "seqread.count=200", "seqread.time=0"]
+                     "syscalls.time=0.05", "disk", "disk.count=200", "disk.time=0"]
             fine &= against_itself("itself, tcg", args.vmtax, folder, args.comparisons, words)
         if "power" in only or "minute" in only:
             plain = planted(folder, qemu, 0)

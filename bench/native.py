@@ -91,11 +91,11 @@ def comparisons(arguments, disk):
         tests.append(Comparison(f"mutex-{threads}", 0.10, "mutex.time", cpus,
                                 lambda _, threads=threads: ["mutex", f"threads={threads}"],
                                 lambda _, threads=threads: sysbench("mutex", threads), total_time))
-    fio = ["fio", "--name=seqread", "--ioengine=psync", "--direct=1", "--rw=read", "--bs=4k", "--iodepth=1",
+    fio = ["fio", "--name=disk", "--ioengine=psync", "--direct=1", "--rw=read", "--bs=4k", "--iodepth=1",
            "--readonly", "--time_based", f"--runtime={round(arguments.time * 1000)}ms", f"--filename={disk}",
            "--output-format=json"]
-    tests.append(Comparison("seqread", 0.03, "seqread.latency-p50", every,
-                            lambda _: ["seqread", f"time={arguments.time}", "--disk", disk], lambda _: fio,
+    tests.append(Comparison("disk", 0.03, "disk.latency-p50", every,
+                            lambda _: ["disk", f"time={arguments.time}", "--disk", disk], lambda _: fio,
                             clat_median))
     return tests
 
@@ -171,7 +171,7 @@ def main():
     target = os.environ.get("CARGO_TARGET_DIR", "target") + "/x86_64-unknown-linux-gnu/release"
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary")
     parser.add_argument("--cost", default=f"{target}/examples/cost", help="crates/measure/workload/examples/cost, built")
-    parser.add_argument("--disk", help="block device or file for seqread; a new file of 256 MiB when not given")
+    parser.add_argument("--disk", help="block device or file for the workload disk; a new file of 256 MiB when not given")
     parser.add_argument("--rounds", type=int, default=21,
                         help="rounds at least; up to 4 times as many while a limit is within the interval")
     parser.add_argument("--time", type=float, default=0.25, help="seconds of a run, about")

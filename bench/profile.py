@@ -140,7 +140,7 @@ def costs_of(work, logs, arguments, scratch):
 def guest(arguments, scratch):
     out = os.path.join(scratch, "guest")
     command = [arguments.vmtax, "profile", "--machine", "tcg", "--hz", "499", "--json", "--output", out, "--dir",
-               os.path.join(scratch, "runs"), "--", "seqread", "time=8"]
+               os.path.join(scratch, "runs"), "--", "disk", "time=8"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"bench: {' '.join(command)} failed:\n{done.stderr}")
@@ -181,7 +181,7 @@ def timed(command, **streams):
 def imports(arguments, scratch):
     data = os.path.join(scratch, "perf.data")
     record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", data, arguments.vmtax,
-              "run", "--machine", "tcg", "--rounds", "1", "--dir", os.path.join(scratch, "runs"), "seqread", "seqread.time=20"]
+              "run", "--machine", "tcg", "--rounds", "1", "--dir", os.path.join(scratch, "runs"), "disk", "disk.time=20"]
     subprocess.run(record, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     size = os.path.getsize(data)
     peer = [shutil.which("stackcollapse-perf.pl"), shutil.which("flamegraph.pl")]

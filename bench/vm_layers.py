@@ -22,7 +22,7 @@ TRACED_S = 4
 
 def started(vmtax, scratch, machine, options, depth):
     """The guest while its workload runs; its report comes with its end."""
-    words = ["seqread", "rw=randread", f"iodepth={depth}", "count=0", "time=16", "--rounds=1", f"--machine={machine}"]
+    words = ["disk", "rw=randread", f"iodepth={depth}", "count=0", "time=16", "--rounds=1", f"--machine={machine}"]
     command = [vmtax, "run", *words, *options, "--json", f"--dir={scratch}/guest-{depth}"]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

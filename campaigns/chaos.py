@@ -35,7 +35,7 @@ NEXT = ["run", "-q", "--machine=native", "--rounds=1", "cpu", "cpu.time=0.02", "
 
 def commands():
     """Name to arguments and weight. Guests of TCG take ten times as long to boot: fewer of them."""
-    read = ["seqread", "count=50", "time=0"]
+    read = ["disk", "count=50", "time=0"]
     once = ["--rounds=1", *TIMEOUTS]
     micro = "micro-kvm,micro-tcg" if os.access("/dev/kvm", os.W_OK) else "micro-tcg"
     known = {

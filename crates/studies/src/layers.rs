@@ -46,7 +46,7 @@ With --vm the requests of a running VM are traced instead, from the host only, a
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). `vmtax agent observe` traces \
 the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax starts `vmtax agent observe` through QEMU's guest agent and adds the same layers.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
-iodepth=1..32 (1), count=1000. `vmtax agent run seqread --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
+iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, a tap and \
 the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
 Keys of --vary and --set, for --device net the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...), else: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \

@@ -17,7 +17,7 @@ use vmtax_workload::{CheckedPlan, Preset};
     after_help = help()
 )]
 pub struct OverheadOptions {
-    /// Workloads with their options, as in `seqread bs=64K`, or a plan (.toml) [default: those that run by default, listed below]
+    /// Workloads with their options, as in `disk bs=64K`, or a plan (.toml) [default: those that run by default, listed below]
     #[arg(value_name = "WORKLOAD|PLAN")]
     what: Vec<String>,
     /// Reduced workload sizes: under 3 minutes on 2 cores
@@ -46,7 +46,7 @@ fn help() -> String {
 
 Examples:
   vmtax run --quick
-  vmtax run syscalls seqread --rounds 12
+  vmtax run syscalls disk --rounds 12
   vmtax run cpu max-prime=20000 --machine native,tcg --duration 5s
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
         list(|needs| matches!(needs, Needs::System | Needs::Disk)),

@@ -27,10 +27,10 @@ then the workloads that run. `vmtax agent run WORKLOAD --help-options` lists opt
 guest in every round, in randomized order: docs/scale.md.
 
 Examples:
-  vmtax scale seqread.depth --range 1..32
+  vmtax scale disk.depth --range 1..32
   vmtax scale guest.cpus threads threads=16 --range 1,2,3,4
-  vmtax scale guest.disks seqread --range 1..256
-  vmtax scale seqread.block-size --range 4K..256K --vary aio=threads,native
+  vmtax scale guest.disks disk --range 1..256
+  vmtax scale disk.block-size --range 4K..256K --vary aio=threads,native
   vmtax scale threads.threads --range 1..512 --steps 6 --machine native"
 )]
 pub struct ScaleOptions {
@@ -86,7 +86,7 @@ impl ScaleOptions {
     /// What grows comes first; its workload runs, and those that are named.
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
-            return OptionsError::usage("name what grows first: `vmtax scale seqread.depth --range 1..32`");
+            return OptionsError::usage("name what grows first: `vmtax scale disk.depth --range 1..32`");
         };
         let range = SizeRange::of(option, Vec::new());
         let mut words = words.to_vec();
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn ranges_as_people_write_them() {
-        let steps = |text: &str, n| range("seqread.depth", text, n).map(|l| l.steps).map_err(|e| e.to_string());
+        let steps = |text: &str, n| range("disk.depth", text, n).map(|l| l.steps).map_err(|e| e.to_string());
         assert_eq!(steps("1..32", None).unwrap(), [1, 2, 4, 8, 16, 32]);
         assert_eq!(steps("4K..64K", None).unwrap(), [4096, 8192, 16384, 32768, 65536]);
         assert_eq!(steps("1,3,9", None).unwrap(), [1, 3, 9]);

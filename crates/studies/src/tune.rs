@@ -46,7 +46,7 @@ this host: each change alone, what helps together, and what is left anew on fres
 stated. What is kept is in the recording's folder tuned/, as QEMU and libvirt take it. See docs/tune.md.
 
 Examples:
-  vmtax tune -- seqread rw=randwrite
+  vmtax tune -- disk rw=randwrite
   vmtax tune --from cache=writethrough -- exec ./import.sh big.csv
   vmtax tune --vm web01
   vmtax tune --vm web01 --apply

@@ -262,8 +262,8 @@ fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<ClaimVerdict> {
     let plan = case.plan_here(&host(class), false);
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
-        let measure = Measure { metric: Metric::SeqreadMedian, value: 1.0 };
-        let mut record = trial(&seqread(), round, Machine::MICRO_KVM, "", None, vec![measure]);
+        let measure = Measure { metric: Metric::DiskMedian, value: 1.0 };
+        let mut record = trial(&disk(), round, Machine::MICRO_KVM, "", None, vec![measure]);
         let Outcome::Done { result } = &mut record.outcome else { panic!() };
         for (antipattern, fixed) in Antipattern::forms() {
             let name = antipattern.label(fixed).to_owned();
@@ -281,8 +281,8 @@ fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<ClaimVerdict> {
 }
 
 /// A plan with the workload that the helper's figure is of.
-fn seqread() -> Plan {
-    Plan::new("x", 1, vec![Machine::MICRO_KVM], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Seqread)])
+fn disk() -> Plan {
+    Plan::new("x", 1, vec![Machine::MICRO_KVM], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Disk)])
 }
 
 #[test]
@@ -299,11 +299,7 @@ fn antipatterns_are_held_against_their_fixes() {
     let free = antipatterns(KvmClass::Hardware, 0, 0.0);
     assert!(free.iter().all(|v| *v == Not), "{free:?}");
     let case = find("guest-antipatterns").unwrap();
-    let none = judge(
-        &case,
-        &host(KvmClass::Absent),
-        0,
-        &vmtax_analysis::antipatterns(&seqread(), &host(KvmClass::Absent), &[]),
-    );
+    let none =
+        judge(&case, &host(KvmClass::Absent), 0, &vmtax_analysis::antipatterns(&disk(), &host(KvmClass::Absent), &[]));
     assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
 }

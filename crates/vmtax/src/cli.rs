@@ -157,7 +157,7 @@ Examples:
 Examples:
   vmtax history
   vmtax history cpu.events --machine tcg
-  vmtax history seqread.latency-p50 -o history.html
+  vmtax history disk.latency-p50 -o history.html
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),

@@ -17,8 +17,8 @@ pub(crate) fn unsupported<'a>(mut results: impl Iterator<Item = &'a TrialResult>
 /// The latencies behind a metric, of these results of its workload together; `None` where there are none.
 pub(crate) fn latency<'a>(results: impl Iterator<Item = &'a TrialResult>, metric: Metric) -> Option<Latency> {
     let operation = metric.operation()?;
-    // `seqread` either reads or writes: its figures stand for whichever it was.
-    let named = |name: &str| name == operation || metric.workload() == WorkloadName::Seqread;
+    // `disk` either reads or writes: its figures stand for whichever it was.
+    let named = |name: &str| name == operation || metric.workload() == WorkloadName::Disk;
     let mut operations = results.flat_map(|r| &r.operations).filter(|o| named(&o.name));
     let mut all = operations.next()?.latency.clone();
     for more in operations {

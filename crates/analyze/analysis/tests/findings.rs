@@ -54,7 +54,7 @@ fn overhead_of(found: &Findings, metric: Metric) -> &Comparison {
 
 #[test]
 fn a_planted_overhead_is_found_whichever_way_the_metric_counts() {
-    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::MutexTime, Metric::SeqreadRate] {
+    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::MutexTime, Metric::DiskRate] {
         let plan = plan(9, &[metric.workload()]);
         let found = findings(&plan, &host(KvmClass::Absent), &pairs(9, metric, 200.0, 12.5));
         let overhead = overhead_of(&found, metric);
@@ -203,10 +203,10 @@ fn texts(findings: &Findings) -> Vec<String> {
 
 #[test]
 fn advice_rests_on_evidence() {
-    let plan = plan(6, &[WorkloadName::Cpu, WorkloadName::Syscalls, WorkloadName::Seqread]);
+    let plan = plan(6, &[WorkloadName::Cpu, WorkloadName::Syscalls, WorkloadName::Disk]);
     let mut trials = pairs(6, Metric::CpuEvents, 100.0, 10.0);
     trials.extend(pairs(6, Metric::SyscallGetpid, 60.0, 30.0));
-    trials.extend(pairs(6, Metric::SeqreadMedian, 80_000.0, 1.5));
+    trials.extend(pairs(6, Metric::DiskMedian, 80_000.0, 1.5));
     let advice = |class| texts(&findings(&plan, &host(class), &trials));
 
     let with_kvm = advice(KvmClass::Hardware);
@@ -258,9 +258,9 @@ fn the_hosts_own_kernel_is_advised_only_where_it_can_be_had() {
 
 #[test]
 fn there_are_never_more_than_five_sentences_of_advice() {
-    let mut plan = plan(6, &[WorkloadName::Syscalls, WorkloadName::Seqread, WorkloadName::Memory]);
+    let mut plan = plan(6, &[WorkloadName::Syscalls, WorkloadName::Disk, WorkloadName::Memory]);
     let mut trials = pairs(6, Metric::SyscallGetpid, 60.0, 2.0);
-    trials.extend(pairs(6, Metric::SeqreadMedian, 8e4, 2.0));
+    trials.extend(pairs(6, Metric::DiskMedian, 8e4, 2.0));
     trials.extend((0..6).flat_map(|r| {
         let wild = if r % 2 == 0 { 3.0 } else { 0.3 };
         [

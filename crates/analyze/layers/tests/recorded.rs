@@ -16,7 +16,7 @@ fn recorded(name: &str) -> PathBuf {
 }
 
 fn record(machine: Machine) -> TrialRecord {
-    let workload = WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K");
+    let workload = WorkloadSpec::new(WorkloadName::Disk).with("block-size", "4K");
     TrialRecord { probes: Probes::Layers, ..vmtax_model::testing::trial(machine, workload) }
 }
 

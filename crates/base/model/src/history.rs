@@ -24,7 +24,7 @@ pub struct SeriesKey {
     pub machine: Machine,
     /// In which of the plan's variants; empty for the only one.
     pub variant: String,
-    /// At which size of a range: `seqread.depth=8`; empty without one.
+    /// At which size of a range: `disk.depth=8`; empty without one.
     pub step: String,
     /// Whose CPUs: model and how many.
     pub host: String,

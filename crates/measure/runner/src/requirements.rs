@@ -146,9 +146,9 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
         if !workload.name.needs_kernel() {
             continue;
         }
-        if workload.name != WorkloadName::Seqread {
+        if workload.name != WorkloadName::Disk {
             return cannot(format!(
-                "it has no operating system and runs only seqread, not {}: use another machine",
+                "it has no operating system and runs the workload disk alone, not {}: use another machine",
                 workload.name
             ));
         }

@@ -127,7 +127,7 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
     let shares::Written { files_bytes, share: written } = shares::written(plan)?;
     let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
-    let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);
+    let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Disk).then_some(DiskKind::Data);
     let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
     // A command uses the host's files.

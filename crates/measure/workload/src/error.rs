@@ -74,10 +74,10 @@ pub enum WorkloadError {
     )]
     Agent(io::Error),
     /// The workload makes no block requests.
-    #[error("{0} makes no block requests: give seqread")]
+    #[error("{0} makes no block requests: use the workload disk")]
     NotBlocks(WorkloadName),
     /// The workload makes no requests that are followed.
-    #[error("{0} makes no requests whose stamps could be kept: give seqread or net-rr")]
+    #[error("{0} makes no requests whose time stamps could be kept: use disk or net-rr")]
     NoRequests(WorkloadName),
     /// The echo server does not answer.
     #[error("net-rr got no answer from {server} over {protocol}{}: {fix}", source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default())]
@@ -110,7 +110,7 @@ pub enum WorkloadError {
          kernel.io_uring_disabled=0`"
     )]
     NoRing(#[source] io::Error),
-    /// A file or device that `seqread` cannot measure.
+    /// A file or device that `disk` cannot measure.
     #[error("{} {why}", path.display())]
     Unreadable {
         /// Which.

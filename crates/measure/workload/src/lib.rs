@@ -25,11 +25,11 @@ pub use options::{Alias, OptionInfo};
 pub use plan::{CheckedPlan, CheckedStep};
 pub use workloads::bonnie::small_bonnie;
 pub use workloads::descriptor;
+pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
 pub use workloads::net_rr::{echo, round_trips};
-pub use workloads::seqread::{BlockWork, block_work, requests};
 pub use workloads::syscalls::shortest_call;
 
 use vmtax_model::{Places, Series, TrialResult, WorkloadName, WorkloadSpec};
@@ -54,11 +54,11 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
 /// A result whose operations are more says how many were not kept.
 ///
 /// # Errors
-/// As [`run`]; [`WorkloadError::NoRequests`] for workloads other than `seqread` and `net-rr`, [`WorkloadError::TooMany`], and
+/// As [`run`]; [`WorkloadError::NoRequests`] for workloads other than `disk` and `net-rr`, [`WorkloadError::TooMany`], and
 /// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
 pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
     match spec.name {
-        WorkloadName::Seqread => workloads::seqread::run_with_series(spec, places),
+        WorkloadName::Disk => workloads::disk::run_with_series(spec, places),
         WorkloadName::NetRr => workloads::net_rr::run_with_series(spec, places),
         other => Err(WorkloadError::NoRequests(other)),
     }

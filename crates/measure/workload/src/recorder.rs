@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn recorder(count: u64, time_ns: u64, clock: &Clock) -> Result<Recorder, WorkloadError> {
-        Recorder::new(WorkloadName::Seqread, count, time_ns, clock)
+        Recorder::new(WorkloadName::Disk, count, time_ns, clock)
     }
 
     #[test]

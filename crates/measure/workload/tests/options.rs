@@ -69,7 +69,7 @@ fn a_bad_value_is_named_with_what_is_allowed() {
         (WorkloadName::Fileio, "extra-flags", "direct,fast", "sync, dsync, direct"),
         (WorkloadName::Fileio, "rw-ratio", "-1", "a ratio from 0"),
         (WorkloadName::Syscalls, "only", "getpid,reboot", "getpid, read_null"),
-        (WorkloadName::Seqread, "block-size", "1000", "a multiple of 512"),
+        (WorkloadName::Disk, "block-size", "1000", "a multiple of 512"),
     ] {
         let error = check(&WorkloadSpec::new(name).with(option, value)).unwrap_err();
         assert!(matches!(error, WorkloadError::BadValue { .. }), "{error:?}");
@@ -86,7 +86,7 @@ fn options_that_do_not_go_together_are_refused() {
     };
     assert!(refused(WorkloadName::Cpu, &[("time", "0")]));
     assert!(!refused(WorkloadName::Cpu, &[("time", "0"), ("events", "5")]));
-    assert!(refused(WorkloadName::Seqread, &[("time", "0")]));
+    assert!(refused(WorkloadName::Disk, &[("time", "0")]));
     assert!(refused(WorkloadName::Memory, &[("block-size", "1M"), ("total-size", "3M"), ("threads", "4")]));
     assert!(refused(WorkloadName::Fileio, &[("total-size", "1M")]));
     assert!(refused(WorkloadName::Fileio, &[("extra-flags", "direct"), ("block-size", "1000")]));

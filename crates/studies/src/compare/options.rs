@@ -22,7 +22,7 @@ const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
 /// Where no workload is named.
 const DEFAULT: [WorkloadName; 4] =
-    [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Seqread];
+    [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Disk];
 
 /// The options of `vmtax compare`.
 #[derive(Debug, Args)]
@@ -54,16 +54,16 @@ interim analyses. `exec CMD ARGS` compares your own command by its wall time and
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
 
 Examples:
-  vmtax compare --qemu 7.2 --qemu 10.0 cpu syscalls seqread
+  vmtax compare --qemu 7.2 --qemu 10.0 cpu syscalls disk
   vmtax compare --qemu 7.2 --qemu 10.0 -- exec make -j2
-  vmtax compare aio=threads aio=native --set cache=none seqread bs=64K
+  vmtax compare aio=threads aio=native --set cache=none disk bs=64K
   vmtax compare default kernel-args=mitigations=off syscalls
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
 pub struct CompareOptions {
     /// Variants, the first is the baseline: KEY=VALUE[,KEY=VALUE...] or `default`; then workloads with their options
-    /// [default: cpu memory syscalls seqread]; or recordings
+    /// [default: cpu memory syscalls disk]; or recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,
     /// A variant with this QEMU; repeat for each. Given once with two or more VARIANTs, it applies to all of them
@@ -88,7 +88,7 @@ pub struct CompareOptions {
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// Trace seqread's requests too, to tell which layers differ
+    /// Trace the requests of the workload disk too, to tell which layers differ
     #[arg(long)]
     layers: bool,
     /// Profile the QEMU of each variant in one more run, with a differential flame graph; takes exactly one workload
@@ -149,13 +149,13 @@ impl StudyOptions for CompareOptions {
             None => named_workloads(what, Preset::Quick, DEFAULT, self.duration)?,
         };
         if machines.iter().any(|m| !m.has_kernel()) && what.is_empty() {
-            workloads.retain(|w| w.name == WorkloadName::Seqread);
+            workloads.retain(|w| w.name == WorkloadName::Disk);
         }
-        if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Seqread) {
-            return OptionsError::usage("--layers follows the requests of seqread alone: write `-- seqread`");
+        if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Disk) {
+            return OptionsError::usage("--layers traces the requests of the workload disk alone: write `-- disk`");
         }
         if self.profile && workloads.len() != 1 {
-            return OptionsError::usage("--profile is of one workload: name it, as in `-- seqread`");
+            return OptionsError::usage("--profile is of one workload: name it, as in `-- disk`");
         }
         let mut probes =
             vec![Probes::None; self.repeats.unwrap_or(if command.is_some() { 1 } else { REPEATS }) as usize];

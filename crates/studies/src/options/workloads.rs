@@ -1,4 +1,4 @@
-//! Workloads and their options on a command line, the same in every command: `seqread count=2000`, `seqread.count=2000`,
+//! Workloads and their options on a command line, the same in every command: `disk count=2000`, `disk.count=2000`,
 //! plan files.
 
 use super::error::OptionsError;
@@ -62,7 +62,7 @@ impl WorkloadArguments {
                 names.push(word.parse()?);
                 continue;
             }
-            let (key, value) = key_value(word, "OPTION=VALUE, as in seqread count=2000")?;
+            let (key, value) = key_value(word, "OPTION=VALUE, as in disk count=2000")?;
             let (workload, option) = match key.split_once('.') {
                 Some((workload, option)) => (Some(workload.parse()?), option),
                 None => (names.last().copied(), key),
@@ -81,7 +81,7 @@ impl WorkloadArguments {
             let only = if let [only] = workloads { Some(only.name) } else { None };
             let Some(name) = workload.or(self.names.first().copied()).or(only) else {
                 return OptionsError::usage(format!(
-                    "'{option}={value}' has no workload: name it before, as in `seqread {option}={value}`"
+                    "'{option}={value}' has no workload: name it before, as in `disk {option}={value}`"
                 ));
             };
             let Some(spec) = workloads.iter_mut().find(|spec| spec.name == name) else {
@@ -144,34 +144,32 @@ mod tests {
         line.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn seqread(line: &str) -> Result<WorkloadSpec, String> {
-        let all = named_workloads(&words(line), Preset::Quick, [WorkloadName::Seqread], None);
-        all.map_err(|e| e.to_string()).map(|all| all.into_iter().find(|w| w.name == WorkloadName::Seqread).unwrap())
+    fn disk(line: &str) -> Result<WorkloadSpec, String> {
+        let all = named_workloads(&words(line), Preset::Quick, [WorkloadName::Disk], None);
+        all.map_err(|e| e.to_string()).map(|all| all.into_iter().find(|w| w.name == WorkloadName::Disk).unwrap())
     }
 
     #[test]
     fn an_option_is_written_in_one_of_two_ways() {
-        let expected = seqread("seqread seqread.count=2000").unwrap();
+        let expected = disk("disk disk.count=2000").unwrap();
         assert_eq!(expected.options["count"], "2000");
-        for line in ["seqread count=2000", "count=2000 seqread", "count=2000", "cpu seqread count=2000"] {
-            assert_eq!(seqread(line).unwrap(), expected, "{line}");
+        for line in ["disk count=2000", "count=2000 disk", "count=2000", "cpu disk count=2000"] {
+            assert_eq!(disk(line).unwrap(), expected, "{line}");
         }
-        assert!(seqread("cpu seqread cpu.count=1 time=1").unwrap().options["time"] == "1");
-        for (line, why) in
-            [("count=1 x", "unknown"), ("seqread cpu.time=1", "name cpu too"), ("seqread =1", "OPTION=VALUE")]
+        assert!(disk("cpu disk cpu.count=1 time=1").unwrap().options["time"] == "1");
+        for (line, why) in [("count=1 x", "unknown"), ("disk cpu.time=1", "name cpu too"), ("disk =1", "OPTION=VALUE")]
         {
-            assert!(seqread(line).unwrap_err().contains(why), "{line}: {}", seqread(line).unwrap_err());
+            assert!(disk(line).unwrap_err().contains(why), "{line}: {}", disk(line).unwrap_err());
         }
-        let several =
-            named_workloads(&words("count=1"), Preset::Quick, [WorkloadName::Cpu, WorkloadName::Seqread], None);
+        let several = named_workloads(&words("count=1"), Preset::Quick, [WorkloadName::Cpu, WorkloadName::Disk], None);
         assert!(several.unwrap_err().to_string().contains("name it before"));
     }
 
     #[test]
     fn names_of_fio_mean_the_same() {
-        let expected = seqread("seqread block-size=64K mode=random operation=write depth=8").unwrap();
-        assert_eq!(seqread("seqread bs=64K rw=randwrite iodepth=8").unwrap(), expected);
-        assert!(seqread("seqread rw=trim").unwrap_err().contains("randread"));
+        let expected = disk("disk block-size=64K mode=random operation=write depth=8").unwrap();
+        assert_eq!(disk("disk bs=64K rw=randwrite iodepth=8").unwrap(), expected);
+        assert!(disk("disk rw=trim").unwrap_err().contains("randread"));
     }
 
     #[test]
@@ -182,8 +180,8 @@ mod tests {
 
     #[test]
     fn workloads_begin_at_the_first_name() {
-        assert_eq!(first_workload(&words("aio=native default seqread count=1")), 2);
-        assert_eq!(first_workload(&words("aio=native seqread.count=1 seqread")), 1);
+        assert_eq!(first_workload(&words("aio=native default disk count=1")), 2);
+        assert_eq!(first_workload(&words("aio=native disk.count=1 disk")), 1);
         assert_eq!(first_workload(&words("a=b runs/x")), 2);
     }
 }

@@ -57,7 +57,7 @@ Examples:
   vmtax profile --vm web01
   vmtax profile --pid 1234 --duration 30s --hz 999
   vmtax profile --pid 1234 --symbols build/qemu-system-x86_64
-  vmtax profile seqread count=2000
+  vmtax profile disk count=2000
   vmtax profile --qemu 5.2 open-fids count=20000
   vmtax profile diff BEFORE AFTER
   vmtax profile import perf.data"
@@ -132,7 +132,7 @@ impl StudyOptions for ProfileOptions {
         if self.workload.is_empty() {
             return OptionsError::usage(
                 "no process to profile: name it with --vm (`vmtax vms` lists the VMs) or --pid, or a \
-                 workload to run in a guest, as in `vmtax profile -- seqread`",
+                 workload to run in a guest, as in `vmtax profile -- disk`",
             );
         }
         self.plan_of_workload(host)
@@ -170,7 +170,7 @@ impl ProfileOptions {
         }
         if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
             return OptionsError::usage(
-                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`",
+                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
             );
         }
         let command = plan.command().cloned().map(Box::new);

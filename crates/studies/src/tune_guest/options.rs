@@ -19,8 +19,8 @@ const SCRATCH_MIB: u32 = 4096;
 /// What `vmtax tune` takes for a guest that it boots.
 #[derive(Debug, Args)]
 pub struct GuestTuneOptions {
-    /// Without --vm: what a guest that is booted for it is tuned for: seqread with its options, or exec CMD ARGS
-    /// [default: seqread rw=randread]
+    /// Without --vm: what a guest that is booted for it is tuned for: disk with its options, or exec CMD ARGS
+    /// [default: disk rw=randread]
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
     /// Setting of the disk to begin with, in place of QEMU's default: KEY=VALUE; may be repeated
@@ -67,7 +67,7 @@ impl GuestTuneOptions {
         };
         let (workload, metric) = match command {
             Some(_) => (WorkloadSpec::new(WorkloadName::Exec), Metric::ExecWall),
-            None => (self.requests(block)?, Metric::SeqreadRate),
+            None => (self.requests(block)?, Metric::DiskRate),
         };
         // One that cannot be used is an error of the run, with its reason.
         let named = self.common.guest.qemu.as_deref().and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
@@ -90,14 +90,14 @@ impl GuestTuneOptions {
     /// The block requests.
     fn requests(&self, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
-            [] => ["seqread", "rw=randread"].map(str::to_owned).to_vec(),
+            [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
             words => words.to_vec(),
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(block.unwrap_or(BLOCK_S)))?;
         match named.as_slice() {
-            [one] if one.name == WorkloadName::Seqread => Ok(one.clone()),
+            [one] if one.name == WorkloadName::Disk => Ok(one.clone()),
             _ => OptionsError::usage(
-                "a disk is tuned for block requests or a command: `vmtax tune -- seqread rw=randwrite`, `vmtax tune -- exec CMD`",
+                "a disk is tuned for block requests or a command: `vmtax tune -- disk rw=randwrite`, `vmtax tune -- exec CMD`",
             ),
         }
     }

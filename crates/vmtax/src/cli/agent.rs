@@ -11,7 +11,7 @@ pub enum AgentCommand {
     #[command(after_help = "Examples:
   vmtax agent run syscalls
   vmtax agent run cpu max-prime=2000 time=1 --json
-  vmtax agent run seqread --disk /dev/vda
+  vmtax agent run disk --disk /dev/vda
   vmtax agent run fileio --help-options")]
     Run(AgentRunArgs),
     /// Trace this guest's block requests, to be joined with its host's trace
@@ -45,7 +45,7 @@ pub struct AgentRunArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write each operation's own stamps to this file (seqread, net-rr)
+    /// Write each operation's own stamps to this file (disk, net-rr)
     #[arg(long, value_name = "FILE", hide = true)]
     pub series: Option<PathBuf>,
     /// Standard input is a socket to the agent: send the begin and end of batches on it

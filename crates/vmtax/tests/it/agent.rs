@@ -18,7 +18,7 @@ const SHORT: [(&str, &str); 7] = [
     ("memory", "total-size=2M"),
     ("fileio", "total-size=1M num=4 time=0.05 --files ."),
     ("syscalls", "time=0.002"),
-    ("seqread", "count=64 --disk disk"),
+    ("disk", "count=64 --disk disk"),
 ];
 
 fn measured(result: &Value) -> Vec<&str> {
@@ -40,7 +40,7 @@ fn every_workload_runs_alone_and_gives_all_its_metrics() {
         // And for people.
         place.vmtax("agent run").arg(name).words(options).succeeds().shows(name);
     }
-    // What fileio wrote is gone, what seqread read is as it was.
+    // What fileio wrote is gone, what disk read is as it was.
     let left: Vec<_> = fs::read_dir(place.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(fs::read(place.path("disk")).unwrap(), vec![7; 1 << 20]);

@@ -96,10 +96,10 @@ fn former_spellings_work_and_say_what_to_write_now() {
         ("run --machines native --deadline 5m cpu", "--deadline is now --timeout", "timeout-s = 300"),
         ("run --runs x --out y --time 2 --boot-deadline 7 cpu", "--runs is now --dir", "boot-timeout-s = 7"),
         ("layers --guest micro-tcg", "--guest is now --machine", "machines = [\"native\", \"micro-tcg\"]"),
-        ("profile --seconds 3 -- seqread", "--seconds is now --duration", "time-ms = 3000"),
+        ("profile --seconds 3 -- disk", "--seconds is now --duration", "time-ms = 3000"),
         ("run --machine tcg --kernel-args a=1 --append b=2 cpu", "--append is now --kernel-arg", "a=1 b=2"),
         ("compare usual aio=native --detect 5%", "--detect is now --min-effect", "name = \"default\""),
-        ("scale seqread.depth --ladder 1..8 --rungs 3", "--ladder is now --range", "steps = [1, 3, 8]"),
+        ("scale disk.depth --ladder 1..8 --rungs 3", "--ladder is now --range", "steps = [1, 3, 8]"),
         ("case sysbench-five --machines native,tcg", "case is now reproduce", "reproduces = \"sysbench-five\""),
     ] {
         let outcome = place.vmtax(&line.replacen(' ', " --dry-run ", 1)).outcome().exits(0);
@@ -158,10 +158,10 @@ fn the_newest_recording_is_shown_and_listed_and_stays_as_it_is() {
 fn one_kernel_beside_variants_is_the_kernel_of_all() {
     let place = Place::new();
     let plan = |line: &str| place.vmtax(line).succeeds().stdout;
-    let all = plan("compare --dry-run --machine tcg --kernel /k --qemu /q aio=threads aio=native -- seqread");
+    let all = plan("compare --dry-run --machine tcg --kernel /k --qemu /q aio=threads aio=native -- disk");
     assert!(all.contains("kernel = \"/k\"") && all.contains("qemu = \"/q\""), "{all}");
     assert_eq!(all.matches("[[variant]]").count(), 2, "{all}");
-    let each = plan("compare --dry-run --machine tcg --kernel /k --kernel /l -- seqread");
+    let each = plan("compare --dry-run --machine tcg --kernel /k --kernel /l -- disk");
     assert_eq!((each.matches("kernel = \"/").count(), each.matches("[[variant]]").count()), (2, 2), "{each}");
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The micro-guest reads for milliseconds, and comes up in less.
 const QUICK: &str = "--machine micro-tcg --seed 3 --repeats 1";
-const READS: &str = "-- seqread seqread.count=60 seqread.time=0";
+const READS: &str = "-- disk disk.count=60 disk.time=0";
 /// Of the bare host, in a second.
 const RUN: &str = "--machine native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -30,7 +30,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     shown.shows("times slower").shows("every metric has a verdict");
     let recording = place.recording();
     let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
-    let slow = row(&report, "seqread.latency-p50");
+    let slow = row(&report, "disk.latency-p50");
     assert_eq!(slow["verdict"], "slower", "{slow}");
     assert!(slow["other"]["median"].as_f64().unwrap() > 5e6, "{slow}");
     let rounds = report["findings"]["rounds"].as_u64().unwrap();
@@ -48,7 +48,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
 #[ignore = "needs root"]
 fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
     let place = Place::new();
-    let words = "default aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.count=4000";
+    let words = "default aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- disk disk.count=4000";
     let outcome = compare(&place, words).start(60).outcome().exits(0);
     outcome.says("profile of default").says("what differs");
     let files = files_below(&place.runs());
@@ -58,7 +58,7 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
     for folded in files.iter().filter(of_profile) {
         assert!(fs::read_to_string(folded).unwrap().contains("[translated code]"), "{}", folded.display());
     }
-    let mixed = "default aio=native --profile -- seqread cpu";
+    let mixed = "default aio=native --profile -- disk cpu";
     compare(&place, mixed).start(60).outcome().exits(2).says("--profile is of one workload");
 }
 
@@ -73,7 +73,7 @@ fn a_budget_ends_it_with_what_can_be_told_by_then() {
     let rounds = report["findings"]["rounds"].as_u64().unwrap();
     assert!((6..40).contains(&rounds), "{rounds}");
     assert_eq!(report["findings"]["baseline"], "a");
-    let row = row(&report, "seqread.latency-p50");
+    let row = row(&report, "disk.latency-p50");
     assert!(
         row["ratio"]["interval"]["coverage"].as_f64().unwrap() >= 0.95 && row["p"].as_f64().unwrap() > 0.0,
         "{row}"
@@ -120,7 +120,7 @@ fn what_is_no_comparison_is_refused() {
         ("default host.turbo=off --machine micro-tcg", "host.thp"),
         ("default share=9p", "a table [tree]"),
         ("default aio=threads -- nothing", "nor a workload"),
-        ("default aio=threads --layers -- cpu", "seqread alone"),
+        ("default aio=threads --layers -- cpu", "disk alone"),
         ("/nowhere/a /nowhere/b", "/nowhere/a"),
         ("default /nowhere/b", "recordings can only be compared with recordings"),
         ("--check /nowhere", "/nowhere"),
@@ -196,7 +196,7 @@ fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
     let Ok(before) = fs::read_to_string(THP) else { return skipped("no transparent huge pages") };
     let other = if before.contains("[never]") { "madvise" } else { "never" };
     let place = Place::new();
-    let words = format!("default host.thp={other} {QUICK} --rounds 6 -- seqread seqread.count=20000 seqread.time=0");
+    let words = format!("default host.thp={other} {QUICK} --rounds 6 -- disk disk.count=20000 disk.time=0");
     let mut run = compare(&place, &words).start(60);
     run.until("the setting is made", |_| fs::read_to_string(THP).ok().filter(|now| *now != before));
     run.until("its guest is up", |place| place.processes().iter().any(crate::common::Process::is_qemu).then_some(()));

@@ -61,7 +61,7 @@ fn kill_and_look(run: Running<'_>, place: &Place) {
 #[test]
 fn a_controller_killed_while_it_makes_disks_leaves_nothing() {
     let place = Place::new();
-    let mut run = place.run("seqread --rounds 1 --machine native").start(60);
+    let mut run = place.run("disk --rounds 1 --machine native").start(60);
     run.until("the disk", |place| {
         let runs = fs::read_dir(place.runs()).ok()?.flatten();
         runs.map(|run| run.path().join("scratch/disk.raw")).find(|disk| disk.exists())
@@ -127,7 +127,7 @@ fn limits_of_the_process_are_said_with_what_raises_them() {
         let run = format!("{limit}; exec {} run --machine native --rounds 1 {plan}", env!("CARGO_BIN_EXE_vmtax"));
         place.program("sh").arg("-c").arg(run).outcome()
     };
-    limited("ulimit -f 1000", "seqread").exits(2).says("File too large").says("ulimit -f unlimited");
+    limited("ulimit -f 1000", "disk").exits(2).says("File too large").says("ulimit -f unlimited");
     limited("ulimit -n 14", "cpu cpu.time=0.05").exits(2).says("Too many open files").says("ulimit -n");
 }
 
@@ -208,7 +208,7 @@ fn an_interrupt_while_a_guest_comes_up_ends_that() {
 #[test]
 fn an_interrupt_before_a_profile_has_a_result_is_no_damage() {
     let place = Place::new();
-    let mut run = place.vmtax("profile --machine tcg -- seqread").start(60);
+    let mut run = place.vmtax("profile --machine tcg -- disk").start(60);
     run.until("the guest", |place| {
         place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
     });
@@ -442,7 +442,7 @@ fn what_is_unknown_is_named_with_what_there_is() {
     place.run("cpu cpu.prime=3").fails(&["no option 'prime'", "max-prime"]);
     place.run("cpu cpu.max-prime=many").fails(&["max-prime", "many"]);
     place.run("cpu memory.total-size=1M").fails(&["memory", "not run"]);
-    place.run("time=1").fails(&["has no workload", "seqread time=1"]);
+    place.run("time=1").fails(&["has no workload", "disk time=1"]);
     place.run("cpu --machine vax").fails(&["'vax'", "native, kvm, tcg"]);
     place.run("cpu --machine native,native").fails(&["listed twice"]);
     place.run("cpu --rounds 0").fails(&["rounds is 0", "1 to 10000"]);

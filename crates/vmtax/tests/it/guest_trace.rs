@@ -79,7 +79,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
-const READS_UNDER_TRACE: &str = "$vmtax agent run seqread --disk $disk rw=randread iodepth=4 count=0 time=25 >/dev/null &\n\
+const READS_UNDER_TRACE: &str = "$vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=25 >/dev/null &\n\
     sleep 1\necho \"BEGIN \"\n\
     $vmtax agent observe --duration 12 --output - | base64\n\
     echo \"-- END\"; ls /sys/kernel/tracing/instances 2>&1 | sed 's/^/left: /'; echo DONE; wait";
@@ -150,7 +150,7 @@ const AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
     done\n\
     qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
     sleep 1; echo READY\n\
-    $vmtax agent run seqread --disk $disk rw=randread iodepth=4 count=0 time=30 >/dev/null; ls /run";
+    $vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=30 >/dev/null; ls /run";
 
 #[test]
 #[ignore = "needs root"]

@@ -154,7 +154,7 @@ fn round_trips_pass_ioeventfd_the_tap_and_an_msi() {
 fn exits_are_counted_by_address_halts_by_their_polling() {
     let Some(guest) = KvmGuest::given() else { return };
     let place = Place::new();
-    let words = format!("--machine kvm --json seqread count={READS} time=0");
+    let words = format!("--machine kvm --json disk count={READS} time=0");
     let report = json(&kvm(&place, &guest, "profile", &words).start(120).outcome().exits(0).stdout);
     let exits = &report["exits"];
     assert!(!exits.is_null(), "{:#}", report["missing"]);
@@ -203,12 +203,12 @@ fn a_planted_slowdown_is_found_by_a_comparison() {
     // 20 requests a second: 50 ms each, more than any other load makes of them.
     let start = place.vmtax("compare default throttling.iops-total=20").arg("--dir").arg(place.runs());
     let start = start.arg("--set").arg(format!("kernel={}", guest.kernel.display()));
-    let words = "--machine kvm --rounds 2 --repeats 1 -- seqread count=20 time=0";
+    let words = "--machine kvm --rounds 2 --repeats 1 -- disk count=20 time=0";
     let outcome = options(start, words).start(180).outcome().exits(0);
     outcome.shows("too few rounds").shows("QEMU's other threads to");
     let report = report(&place);
     let rows = report["findings"]["against"][0]["rows"].as_array().unwrap();
-    let row = rows.iter().find(|row| row["metric"] == "seqread.latency-p50").unwrap();
+    let row = rows.iter().find(|row| row["metric"] == "disk.latency-p50").unwrap();
     assert!(number(&row["ratio"]["median"]) > 2.0 && number(&row["other"]["median"]) > 4e7, "{row}");
     assert_eq!(trials(&report).len(), 4);
     for trial in trials(&report) {
@@ -247,7 +247,7 @@ fn a_tree_is_read_through_each_share() {
 fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt() {
     let Some(guest) = KvmGuest::given() else { return };
     let (place, other) = (Place::new(), Place::new());
-    let words = "--machine kvm --rounds 1 seqread rw=randread iodepth=32 count=0 time=40";
+    let words = "--machine kvm --rounds 1 disk rw=randread iodepth=32 count=0 time=40";
     let mut run = kvm(&other, &guest, "run", words).start(120);
     let qemu = |place: &Place| {
         let mut all = place.processes().into_iter();

@@ -110,10 +110,10 @@ impl Guest {
 
     fn run(&self) {
         let place = Place::new();
-        let report = self.measure(&place, "run", "cpu memory syscalls seqread count=200 time=0 --duration 0.2");
+        let report = self.measure(&place, "run", "cpu memory syscalls disk count=200 time=0 --duration 0.2");
         let metrics: Vec<&str> =
             report["findings"]["rows"].as_array().unwrap().iter().filter_map(|row| row["metric"].as_str()).collect();
-        for metric in ["cpu.events", "memory.bandwidth", "syscalls.getpid", "seqread.latency-p50"] {
+        for metric in ["cpu.events", "memory.bandwidth", "syscalls.getpid", "disk.latency-p50"] {
             assert!(metrics.contains(&metric), "no {metric} in {metrics:?}");
         }
     }

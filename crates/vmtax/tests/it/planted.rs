@@ -36,7 +36,7 @@ fn measured() -> Value {
     let (qemu, _hog) = planting_qemu(&place);
     let mut plan = format!(
         "rounds = {ROUNDS}\nmachines = ['tcg']\nprobes = ['layers']\n[guest]\nqemu = '{}'\n[[workload]]\n\
-         name = 'seqread'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",
+         name = 'disk'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",
         qemu.display()
     );
     for (name, set) in PLANTS {

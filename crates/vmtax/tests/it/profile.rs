@@ -454,7 +454,7 @@ fn a_guest_of_its_own_is_looked_at_while_it_works() {
     kernel();
     let place = Place::new();
     place.vmtax("profile -- cpu threads").fails(&["one workload once"]);
-    let words = "profile --json --machine tcg --hz 499 --output out --dir runs -- seqread time=3";
+    let words = "profile --json --machine tcg --hz 499 --output out --dir runs -- disk time=3";
     let found = json(&place.vmtax(words).start(120).outcome().exits(0).stdout);
     // Distributions' QEMUs are stripped and without frame pointers.
     assert!(found["unwound"]["share"].as_f64().unwrap() > 0.95, "{:#}", found["unwound"]);

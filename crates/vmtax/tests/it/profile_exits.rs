@@ -145,7 +145,7 @@ fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_n
     let plan = |ioeventfd: &str| {
         format!(
             "rounds = 1\nmachines = [\"micro-kvm\"]\n[[variant]]\nname = \"x\"\n[variant.set]\nioeventfd = \"{ioeventfd}\"\n\
-             [[workload]]\nname = \"seqread\"\noptions = {{ count = 2000 }}\n"
+             [[workload]]\nname = \"disk\"\noptions = {{ count = 2000 }}\n"
         )
     };
     for (number, (ioeventfd, is_found)) in [("off", true), ("on", false)].into_iter().enumerate() {

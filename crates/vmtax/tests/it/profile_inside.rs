@@ -16,7 +16,7 @@ fn profile(place: &Place, out: &str, words: &str) -> Value {
 #[test]
 fn each_system_call_of_the_guest_is_counted() {
     let place = Place::new();
-    let words = format!("--syscalls=process -- seqread seqread.count={READS} seqread.time=0");
+    let words = format!("--syscalls=process -- disk disk.count={READS} disk.time=0");
     let found = profile(&place, "out", &words);
     let calls = found["guest"]["calls"].clone();
     let rows = calls["rows"].as_array().unwrap();
@@ -113,7 +113,7 @@ fn who_does_not_want_it_has_none_and_who_cannot_is_told() {
     assert_eq!(found["guest"], Value::Null);
     assert!(!place.path("out/with-guest.svg").exists());
     place
-        .vmtax("profile --machine micro-tcg --syscalls -- seqread")
+        .vmtax("profile --machine micro-tcg --syscalls -- disk")
         .fails(&["micro-tcg has no system calls", "--machine"]);
     place.vmtax("profile --pid 1 --syscalls").fails(&["--syscalls", "--pid"]);
 }

@@ -24,7 +24,7 @@ static RUN: LazyLock<Run> = LazyLock::new(|| {
     let place = Place::new();
     let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
         mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
-        syscalls.time=0.003 seqread.time=0.1";
+        syscalls.time=0.003 disk.time=0.1";
     let run = place.run(options).words("--quick --machine native,tcg --rounds 6 --json").start(200);
     let report = json(&run.outcome().exits(0).stdout);
     let folder = place.recording();
@@ -85,13 +85,13 @@ fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() 
 #[test]
 fn translation_is_found_slower_than_the_cpu_itself() {
     // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
-    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::SeqreadMedian] {
+    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::DiskMedian] {
         let overhead = &RUN.column(metric, "tcg")["overhead"];
         assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {overhead}");
         assert_ne!(overhead["verdict"], "faster", "{metric}: {overhead}");
     }
-    let (native, guest) = (RUN.median(Metric::SeqreadMedian, "native"), RUN.median(Metric::SeqreadMedian, "tcg"));
-    assert!(guest > native, "seqread: {guest} ns in the guest, {native} ns natively");
+    let (native, guest) = (RUN.median(Metric::DiskMedian, "native"), RUN.median(Metric::DiskMedian, "tcg"));
+    assert!(guest > native, "disk: {guest} ns in the guest, {native} ns natively");
     let costs = |metric: &Metric| RUN.column(*metric, "tcg")["overhead"]["verdict"] == "slower";
     assert!(metrics().filter(costs).count() > metrics().count() / 2, "most overheads are lost in the noise");
 }
@@ -136,13 +136,13 @@ fn each_machine_tells_its_own_kernel() {
 #[test]
 fn latencies_are_distributions_that_fit_their_figures() {
     let mut seen = 0;
-    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "seqread") {
+    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "disk") {
         let result = &trial["result"];
         let summary = &result["operations"][0]["summary"];
         let [min, p50, p99, max, count] =
             ["min_ns", "p50_ns", "p99_ns", "max_ns", "count"].map(|name| summary[name].as_f64().unwrap());
         assert!(0.0 < min && min <= p50 && p50 <= p99 && p99 <= max, "{summary}");
-        let rate = result["measures"].as_array().unwrap().iter().find(|m| m["metric"] == Metric::SeqreadRate.id());
+        let rate = result["measures"].as_array().unwrap().iter().find(|m| m["metric"] == Metric::DiskRate.id());
         let reads = rate.unwrap()["value"].as_f64().unwrap() * result["total_s"].as_f64().unwrap();
         assert!((reads / count - 1.0).abs() < 0.02, "{reads} reads by the rate, {count} timed");
         seen += 1;

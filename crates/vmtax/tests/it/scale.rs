@@ -45,7 +45,7 @@ fn what_is_no_range_is_refused_with_the_reason() {
         ("scale threads.threads --range 4", "give 3 to 64"),
         ("scale threads.threads --range 1,4,2", "does not rise"),
         ("scale threads.nothing --range 1..4", "no option 'nothing'"),
-        ("scale seqread.depth --range 1..64", "seqread.depth=64"),
+        ("scale disk.depth --range 1..64", "disk.depth=64"),
         ("scale guest.cpus --range 1..4", "name what runs"),
         ("scale threads.threads", "nothing grows"),
     ] {

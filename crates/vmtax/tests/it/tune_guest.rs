@@ -39,7 +39,7 @@ fn starts(place: &Place, arguments: &[String]) {
 fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     let place = Place::new();
     let words =
-        "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- seqread count=200 time=0";
+        "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=200 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
     let outcome =
         outcome.says("screening: 5 changes against the baseline").says("confirmation of without throttling.iops-total");
@@ -81,7 +81,7 @@ fn a_cache_that_writes_through_is_found_by_a_plan_and_its_remedy_handed_over() {
     let Some(kernel) = KvmGuest::given() else { return };
     let place = Place::new();
     let start = guest(place.vmtax("tune"), &kernel);
-    let plan = start.words("--from cache=writethrough --block 0.3 --dry-run -- seqread rw=randwrite").succeeds().stdout;
+    let plan = start.words("--from cache=writethrough --block 0.3 --dry-run -- disk rw=randwrite").succeeds().stdout;
     let mut plan: toml::Table = plan.parse().unwrap();
     // A part of the candidates, for the time's sake.
     let tune = plan["tune-guest"].as_table_mut().unwrap();
@@ -109,11 +109,11 @@ fn wrong_words_are_said_in_one_line() {
     let place = Place::new();
     place.vmtax("tune -- cpu").fails(&["block requests or a command"]);
     place.vmtax("tune -- exec").fails(&["name the command"]);
-    place.vmtax("tune --from cache -- seqread").fails(&["KEY=VALUE"]);
-    place.vmtax("tune --from cpus=2 -- seqread").fails(&["--from", "cpus"]);
-    place.vmtax("tune --machine native -- seqread").fails(&["one guest"]);
-    place.vmtax("tune --rounds 3 -- seqread").fails(&["--duration"]);
-    place.vmtax("tune --apply -- seqread").fails(&["--vm"]);
-    place.vmtax("tune --vm 1 -- seqread").fails(&["--vm"]);
+    place.vmtax("tune --from cache -- disk").fails(&["KEY=VALUE"]);
+    place.vmtax("tune --from cpus=2 -- disk").fails(&["--from", "cpus"]);
+    place.vmtax("tune --machine native -- disk").fails(&["one guest"]);
+    place.vmtax("tune --rounds 3 -- disk").fails(&["--duration"]);
+    place.vmtax("tune --apply -- disk").fails(&["--vm"]);
+    place.vmtax("tune --vm 1 -- disk").fails(&["--vm"]);
     assert!(!place.path("runs").exists());
 }

@@ -90,12 +90,12 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
 
 /// What else moved with what is kept: the tail of latencies, and what requests cost the host's CPUs.
 fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
-    let is_disk = measured.spec.metric.workload() == WorkloadName::Seqread;
+    let is_disk = measured.spec.metric.workload() == WorkloadName::Disk;
     let of_each = |trial: &TrialRecord| {
         let operations: u64 = trial.result()?.operations.iter().map(|operation| operation.latency.count()).sum();
         Some(operations.max(1) as f64 / 1e9)
     };
-    let tail = |trial: &TrialRecord| trial.result()?.value(Metric::SeqreadTail);
+    let tail = |trial: &TrialRecord| trial.result()?.value(Metric::DiskTail);
     let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / of_each(trial)?);
     let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / of_each(trial)?);
     let figures: [(&str, Figure<'_>); 3] = match is_disk {

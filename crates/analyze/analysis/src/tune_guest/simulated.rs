@@ -30,7 +30,7 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
         source: String::new(),
     };
     let spec = GuestTuneSpec {
-        metric: Metric::SeqreadRate,
+        metric: Metric::DiskRate,
         budget_s,
         candidates: (0..candidates).map(candidate).collect(),
         not_tried: Vec::new(),
@@ -38,7 +38,7 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
     };
     let variants = vec![Variant { name: GuestTuneSpec::BASELINE.to_owned(), ..Variant::default() }];
     let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command: None });
-    let workloads = vec![WorkloadSpec::new(WorkloadName::Seqread)];
+    let workloads = vec![WorkloadSpec::new(WorkloadName::Disk)];
     Plan { variants, study, ..Plan::new("tune", 1, vec![Machine::TCG], workloads) }
 }
 
@@ -55,8 +55,8 @@ fn tuned(mut plan: Plan, factors: &[f64], boot_s: f64, seed: u64) -> (Plan, Gues
             for on in boots {
                 let factor: f64 = on.iter().map(|number| factors[*number]).product();
                 let cost = factor * noise(&mut random, seconds, seed % 2 == 0).exp();
-                let mut result = result(WorkloadSpec::new(WorkloadName::Seqread));
-                result.measures.push(Measure { metric: Metric::SeqreadRate, value: 1e4 / cost });
+                let mut result = result(WorkloadSpec::new(WorkloadName::Disk));
+                result.measures.push(Measure { metric: Metric::DiskRate, value: 1e4 / cost });
                 let started = jiff::Timestamp::from_millisecond((seconds * 1e3) as i64).unwrap().to_string();
                 let variant = plan.guest_tune().unwrap().name(&on);
                 let number = trials.len() as u32;
@@ -149,7 +149,7 @@ fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() 
     assert!(kept(&found).is_empty() && found.ended.unwrap().contains("--duration"));
     let mut plan = plan(1, 900);
     plan.begin_part(next_guest_step(&plan, &[]).unwrap(), 0);
-    let good = done(Machine::TCG, result(WorkloadSpec::new(WorkloadName::Seqread)));
+    let good = done(Machine::TCG, result(WorkloadSpec::new(WorkloadName::Disk)));
     let error = "QEMU ended: no io_uring".to_owned();
     let bad = TrialRecord {
         variant: "x0=on".to_owned(),

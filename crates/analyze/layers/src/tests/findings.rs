@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan, Verdict};
 
 const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
-                    [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"seqread\"\n";
+                    [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"disk\"\n";
 
 /// Six rounds of three variants: the host gets slower all the while, b takes two thirds, c is as a except noise.
 fn findings() -> LayerFindings {

@@ -57,13 +57,13 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.median.total_cmp(&b.2.ratio.median))?;
     let (label, most) = (worst.label(), format!("{} times", significant(overhead.ratio.median)));
     let of = if figures > 1 {
-        format!(" (geometric mean of its {figures} slower metrics); highest: {label}, {most}")
+        format!(" (geometric mean of its {figures} slower metrics; {label}: {most})")
     } else {
         format!(" ({label})")
     };
     Some(Finding {
         text: format!(
-            "On {machine}, {workload} is the workload with the largest mean overhead: {} times native{of}.",
+            "On {machine}, {workload} has the largest overhead of all workloads: {} times native{of}.",
             significant(mean)
         ),
         values: vec![("WORKLOAD", workload.to_string())],
@@ -73,11 +73,11 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 
 fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let mut overheads = evidence.overheads().filter(|(_, m, _)| *m == machine);
-    let (_, _, overhead) = overheads.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
+    let (_, _, overhead) = overheads.find(|(metric, ..)| *metric == Metric::DiskMedian)?;
     let longer = nanoseconds(overhead.difference?.median);
     (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} an O_DIRECT request takes {longer} longer than natively (p50, median of the rounds' differences)."
+            "On {machine} a disk request (O_DIRECT, p50) takes {longer} longer than natively (median of the rounds' differences)."
         ))
     })
 }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_are_told_in_microseconds_where_they_cost() {
-        let reads = Overheads::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
+        let reads = Overheads::new(Machine::KVM, &[(Metric::DiskMedian, 1.5)]);
         let found = advice("waiting-reads", &reads.evidence());
         assert!(found[0].finding.contains("takes 500 ns longer"), "{found:?}");
         assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()), []);

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_command_gets_the_plans_guest_and_keeps_what_it_says() {
-        let work = vec![WorkloadSpec::new(WorkloadName::Seqread)];
+        let work = vec![WorkloadSpec::new(WorkloadName::Disk)];
         let mut plan = Plan::new("layers", 6, vec![Machine::NATIVE, Machine::TCG], work);
         assert_eq!(plan.on_same_guests("vmtax layers --vary a=b,c"), "vmtax layers --machine native,tcg --vary a=b,c");
         assert_eq!(plan.on_same_guests("vmtax doctor"), "vmtax doctor");

@@ -12,7 +12,7 @@ pub(super) const MAX_STEPS: usize = 64;
 ///
 /// ```toml
 /// [range]
-/// option = "seqread.depth"
+/// option = "disk.depth"
 /// steps = [1, 2, 4, 8, 16, 32]
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

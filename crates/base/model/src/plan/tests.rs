@@ -46,7 +46,7 @@ fn nonsense_is_refused() {
 #[test]
 fn a_guest_comes_up_in_each_variant_and_the_host_once() {
     let text = "rounds = 1\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
-                [[variant]]\nname = \"b\"\nset = { aio = \"native\" }\n[[workload]]\nname = \"seqread\"\n";
+                [[variant]]\nname = \"b\"\nset = { aio = \"native\" }\n[[workload]]\nname = \"disk\"\n";
     let plan = Plan::from_toml(text).unwrap();
     assert_eq!(plan.schedule().len(), 3);
     assert_eq!(plan.trials_per_round(), 5);
@@ -104,7 +104,7 @@ fn every_round_has_every_machine_and_the_order_varies_by_seed() {
 fn growing(option: &str, steps: &[u64]) -> Result<Plan, PlanError> {
     Plan::from_toml(&format!(
         "rounds = 2\nmachines = [\"native\", \"tcg\"]\n[range]\noption = \"{option}\"\nsteps = {steps:?}\n\
-         [[workload]]\nname = \"seqread\"\noptions = {{ mode = \"random\" }}\n"
+         [[workload]]\nname = \"disk\"\noptions = {{ mode = \"random\" }}\n"
     ))
 }
 
@@ -121,7 +121,7 @@ fn sizes_rise_by_about_the_same_factor_and_end_where_they_should() {
 
 #[test]
 fn sizes_that_share_a_boot_follow_on_each_other() {
-    let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
+    let plan = growing("disk.depth", &[1, 4, 32]).unwrap();
     assert!(!plan.is_one_boot() && plan.boots_per_round() == 6);
     let range = SizeRange { one_boot: true, ..plan.range().unwrap().clone() };
     let plan = Plan { rounds: 20, study: Study::Scale(range), ..plan };
@@ -135,13 +135,13 @@ fn sizes_that_share_a_boot_follow_on_each_other() {
     let native_first = boots.chunks(2).filter(|round| round[0][0].machine == Machine::NATIVE).count();
     assert!((4..=16).contains(&native_first), "machines are still in random order: {native_first}");
     // Without a shared boot each slot is one.
-    let apart = Plan { study: Study::Scale(SizeRange::of("seqread.depth", vec![1, 4, 32])), ..plan };
+    let apart = Plan { study: Study::Scale(SizeRange::of("disk.depth", vec![1, 4, 32])), ..plan };
     assert_eq!(apart.schedule().chunk_by(|a, b| apart.share_boot(a, b)).count(), 120);
 }
 
 #[test]
 fn each_step_is_a_plan_and_a_turn_of_its_own() {
-    let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
+    let plan = growing("disk.depth", &[1, 4, 32]).unwrap();
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
     let top = &plan.at_step(2).workloads[0].options;
     assert_eq!((top["depth"].as_str(), top["mode"].as_str()), ("32", "random"));
@@ -172,11 +172,11 @@ fn each_step_is_a_plan_and_a_turn_of_its_own() {
 #[test]
 fn what_does_not_rise_or_does_not_grow_is_refused() {
     for (option, steps, why) in [
-        ("seqread.depth", &[1, 2][..], "2 steps"),
-        ("seqread.depth", &[4], "1 steps"),
-        ("seqread.depth", &[1, 4, 4], "does not rise"),
-        ("seqread.depth", &[8, 4, 2], "does not rise"),
-        ("seqread.depth", &[0, 1, 2], "does not rise"),
+        ("disk.depth", &[1, 2][..], "2 steps"),
+        ("disk.depth", &[4], "1 steps"),
+        ("disk.depth", &[1, 4, 4], "does not rise"),
+        ("disk.depth", &[8, 4, 2], "does not rise"),
+        ("disk.depth", &[0, 1, 2], "does not rise"),
         ("cpu.max-prime", &[1, 2, 4], "does not run"),
         ("guest.kernel", &[1, 2, 4], "cannot be varied"),
         ("depth", &[1, 2, 4], "cannot be varied"),
@@ -261,16 +261,16 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
     let profile = "[profile]\nhz = 99\nwall-hz = 19\nevents-ms = 1000\nstack = 12288\ntime-ms = 500\nsymbols = \"/q\"";
     for (tables, workload, name) in [
         ("", "cpu", "overhead"),
-        (layers, "seqread", "layers"),
+        (layers, "disk", "layers"),
         (command, "exec", "exec"),
         (compare, "cpu", "compare"),
-        (&format!("{layers}\n{compare}"), "seqread", "compare"),
+        (&format!("{layers}\n{compare}"), "disk", "compare"),
         (range, "cpu", "scale"),
         (&format!("{range}\n{share}"), "fids", "scale"),
         (share, "tree", "share"),
         ("", "exits", "exits"),
         ("", "habits", "guest-antipatterns"),
-        (profile, "seqread", "profile"),
+        (profile, "disk", "profile"),
         (&format!("{profile}\n{command}"), "exec", "profile"),
     ] {
         let concluded = plan(tables, workload).unwrap();
@@ -284,7 +284,7 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         (format!("{range}\n{command}"), "exec", "'scale' has no table [command]"),
         (format!("study = \"overhead\"\n{compare}"), "cpu", "'overhead' has no table [compare]"),
         ("study = \"scale\"".to_owned(), "cpu", "takes a table [range]"),
-        ("study = \"layers\"".to_owned(), "seqread", "add \"layers\" to probes"),
+        ("study = \"layers\"".to_owned(), "disk", "add \"layers\" to probes"),
         ("study = \"share\"".to_owned(), "tree", "table [tree]"),
         ("study = \"exits\"".to_owned(), "cpu", "the workload exits"),
         ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload guest-antipatterns"),

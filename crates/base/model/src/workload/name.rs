@@ -29,7 +29,7 @@ macro_rules! names {
     ($(
         #[doc = $doc:literal]
         $workload:ident $name:literal $(was $former:literal)?, in $module:ident, needs $needs:ident, published $published:tt {
-            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)?;)*
+            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)? $(was $former_suffix:literal)?;)*
         }
     )*) => {
         /// The workloads there are.
@@ -64,6 +64,11 @@ macro_rules! names {
             /// The identifier, workload first: `cpu.events`.
             pub const fn id(self) -> &'static str {
                 match self { $($(Metric::$metric => concat!($name, ".", $suffix),)*)* }
+            }
+            /// Its name within its workload in recordings of earlier versions.
+            const fn former_suffix(self) -> &'static str {
+                let all: &[&str] = match self { $($(Metric::$metric => &[$($former_suffix,)? $suffix],)*)* };
+                all[0]
             }
             /// The workload that gives it.
             pub const fn workload(self) -> WorkloadName {
@@ -143,8 +148,7 @@ pub struct UnknownMetric(pub String);
 impl Metric {
     /// The identifier that recordings of earlier versions give it.
     pub fn former_id(self) -> Option<String> {
-        let (_, name) = self.id().split_once('.')?;
-        Some(format!("{}.{name}", self.workload().former_name()?))
+        Some(format!("{}.{}", self.workload().former_name()?, self.former_suffix()))
     }
 }
 
@@ -181,13 +185,16 @@ mod tests {
 
     #[test]
     fn former_names_are_read() {
-        for (former, name) in [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns")] {
+        for (former, name) in
+            [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns"), ("seqread", "disk")]
+        {
             let workload: WorkloadName = former.parse().unwrap();
             assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
             let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
             assert_eq!(crate::WorkloadSpec::new(workload), spec);
         }
         assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
+        assert_eq!("seqread.reads".parse(), Ok(Metric::DiskRate));
         assert_eq!(serde_json::from_str::<Metric>("\"fids.open_close\"").unwrap().id(), "open-fids.open_close");
     }
 

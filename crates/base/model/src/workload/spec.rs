@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Places {
     /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts there it removes.
     pub files: Option<PathBuf>,
-    /// Block device or written file for `seqread`; written to only with `operation=write`.
+    /// Block device or written file for the workload `disk`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
     /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
     pub share: Option<PathBuf>,

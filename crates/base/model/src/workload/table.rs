@@ -3,7 +3,8 @@
 
 /// Gives the table to a macro.
 ///
-/// A metric: its name, unit, direction, label in tables, and the operation whose latencies stand behind it, if one does.
+/// A metric: its name, unit, direction, label in tables, the operation whose latencies stand behind it, if one does, and its name in
+/// earlier versions, if it had another.
 /// `published`: how the published sysbench report that the five tests come from runs this workload, option by option;
 /// where it leaves a time out, sysbench 1.0's default.
 #[macro_export]
@@ -54,10 +55,10 @@ macro_rules! workloads {
             SyscallFutex "futex" Nanoseconds Lower "futex wake-wait" of "futex";
         }
         /// Direct block requests: sequential reads, one at a time, unless its options say otherwise.
-        Seqread "seqread", in seqread, needs Disk, published [] {
-            SeqreadMedian "latency-p50" Nanoseconds Lower "O_DIRECT request, p50" of "read";
-            SeqreadTail "latency-p99" Nanoseconds Lower "O_DIRECT request, p99" of "read";
-            SeqreadRate "reads" PerSecond Higher "O_DIRECT requests" of "read";
+        Disk "disk" was "seqread", in disk, needs Disk, published [] {
+            DiskMedian "latency-p50" Nanoseconds Lower "disk latency, p50" of "read";
+            DiskTail "latency-p99" Nanoseconds Lower "disk latency, p99" of "read";
+            DiskRate "iops" PerSecond Higher "disk IOPS" of "read" was "reads";
         }
         /// Requests over the network, one at a time, each answered by an echo server.
         NetRr "net-rr", in net_rr, needs Network, published [] {

@@ -1,4 +1,4 @@
-//! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `antipatterns`.
+//! Workloads on the micro-guest: `disk` by its own driver, `exits`, `antipatterns`.
 
 use super::antipattern_workload::antipatterns;
 use super::guest::MicroGuest;
@@ -52,16 +52,16 @@ pub(super) fn run(
     Ok((TrialResult { measures, ..result(workload, vec![operation], total, mhz) }, series))
 }
 
-/// The same figures as `seqread` has of an agent.
+/// The same figures as `disk` has of an agent.
 fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
     if latency.count() == 0 || total_ns == 0 {
         return Vec::new();
     }
     let rate = latency.count() as f64 / (total_ns as f64 / 1e9);
     let figures = [
-        (Metric::SeqreadMedian, latency.quantile(0.5) as f64),
-        (Metric::SeqreadTail, latency.quantile(0.99) as f64),
-        (Metric::SeqreadRate, rate),
+        (Metric::DiskMedian, latency.quantile(0.5) as f64),
+        (Metric::DiskTail, latency.quantile(0.99) as f64),
+        (Metric::DiskRate, rate),
     ];
     figures.map(|(metric, value)| Measure { metric, value }).to_vec()
 }

@@ -78,7 +78,7 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
     }
 }
 
-/// Where: "tcg, aio=native, seqread.depth=8".
+/// Where: "tcg, aio=native, disk.depth=8".
 pub fn series_label(series: &SeriesFindings) -> String {
     let key = &series.key;
     let words = [key.machine.as_str(), &key.variant, &key.step];

@@ -355,14 +355,14 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
     ))
 }
 
-/// How many metrics are what, and the largest difference: "1 of 5 metrics slower, 3 equivalent, 1 inconclusive; largest difference:
+/// How many metrics are what, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1 inconclusive; largest difference:
 /// CPU events, slower by 3.1 %".
 fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &CompareFindings) -> String {
     let min_effect = findings.min_effect;
     let of = |verdict: Verdict| rows.clone().filter(move |r| r.comparison.verdict == verdict);
     let verdicts = [
-        (Verdict::Slower, "slower".to_owned()),
-        (Verdict::Faster, "faster".to_owned()),
+        (Verdict::Slower, "worse".to_owned()),
+        (Verdict::Faster, "better".to_owned()),
         (Verdict::Equivalent, format!("equivalent (±{})", percent(min_effect))),
         (Verdict::Inconclusive, format!("inconclusive{}", why_open(rows.clone(), findings))),
         (Verdict::TooFewRounds, "without enough rounds".to_owned()),
@@ -469,7 +469,7 @@ mod tests {
     fn what_the_correction_alone_leaves_open_is_not_called_too_noisy() {
         let interval = Some(Interval { low: 1.05, high: 1.6, coverage: 0.96 });
         let mut slower = Compared { superiority: 1.0, rounds_needed: Some(15), ..row(6) };
-        (slower.metric, slower.comparison.ratio.interval) = (Metric::SeqreadTail, interval);
+        (slower.metric, slower.comparison.ratio.interval) = (Metric::DiskTail, interval);
         let of = |rows: Vec<Compared>| {
             let against = vec![Against { variant: "b".to_owned(), rows }];
             CompareFindings { against, rounds: 6, round_s: 5.0, ..CompareFindings::new("a", 0.02) }
@@ -478,19 +478,19 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: the one metric is inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b against a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: all 2 metrics are inconclusive (seqread.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b against a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();
         assert_eq!(
             needs,
-            "seqread.latency-p99 is slower in 6 of 6 rounds: too few rounds for 2 comparisons (Holm); if this continues, about 15 \
+            "disk.latency-p99 is slower in 6 of 6 rounds: too few rounds for 2 comparisons (Holm); if this continues, about 15 \
              rounds in all (9 more, 45 s) would decide."
         );
         assert!(open(&both, &both.against[0]).unwrap().starts_with("cpu.events is inconclusive"), "only the noisy one");

@@ -111,7 +111,7 @@ fn next(recording: &Recording, findings: &Findings) -> Vec<String> {
     }
     let workload = metric.workload();
     let line = match workload {
-        WorkloadName::Seqread | WorkloadName::Fileio => format!("vmtax layers --machine {machine}"),
+        WorkloadName::Disk | WorkloadName::Fileio => format!("vmtax layers --machine {machine}"),
         _ => format!("vmtax profile --machine {machine} -- {workload}"),
     };
     vec![recording.plan.on_same_guests(&line)]

@@ -160,7 +160,7 @@ pub fn state(state: State) -> &'static str {
     if state == State::Running { "" } else { state.label() }
 }
 
-/// What was run: "seqread block-size=4K".
+/// What was run: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
         // Without a limit of time, which time=0 means, the count says how long it runs.

@@ -293,7 +293,7 @@ pub fn layers_recording(rounds: u32) -> Recording {
     let mut r = recording(&[], rounds);
     r.plan.name = "layers".into();
     r.plan.machines = vec![Machine::NATIVE, Machine::TCG, Machine::MICRO_KVM];
-    r.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K").with("count", 10_000)];
+    r.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Disk).with("block-size", "4K").with("count", 10_000)];
     r.manifest.command = ["vmtax", "layers", "--vary", "aio=threads,native,io_uring"].map(Into::into).to_vec();
     r.folder = "runs/20261120T140211Z-layers".into();
     r.host = host();

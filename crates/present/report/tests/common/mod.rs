@@ -41,9 +41,9 @@ const FIGURES: &[(Metric, f64, f64, f64)] = &[
     (Metric::SyscallPageFault, 391.0, 3.1, 25.0),
     (Metric::SyscallSignal, 655.0, 1.2, 18.0),
     (Metric::SyscallFutex, 4_120.0, 3.4, 16.0),
-    (Metric::SeqreadMedian, 11_800.0, 3.9, 9.2),
-    (Metric::SeqreadTail, 31_200.0, 3.1, 8.0),
-    (Metric::SeqreadRate, 78_900.0, 3.8, 9.0),
+    (Metric::DiskMedian, 11_800.0, 3.9, 9.2),
+    (Metric::DiskTail, 31_200.0, 3.1, 8.0),
+    (Metric::DiskRate, 78_900.0, 3.8, 9.0),
 ];
 
 /// What `run` makes.
@@ -61,7 +61,7 @@ fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
         WorkloadName::Fileio => {
             vec![("read".into(), 9_100.0), ("write".into(), 14_000.0), ("fsync".into(), 210_000.0)]
         }
-        WorkloadName::Seqread => vec![("read".into(), 11_800.0)],
+        WorkloadName::Disk => vec![("read".into(), 11_800.0)],
         WorkloadName::Syscalls => FIGURES
             .iter()
             .filter(|f| f.0.workload() == workload)
@@ -127,7 +127,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
         unsupported,
         kept: vec![],
         notes: vec![],
-        fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Seqread)).then_some(Fairness {
+        fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Disk)).then_some(Fairness {
             threads: 4,
             events_mean: 376.458,
             events_stddev: 38.13,

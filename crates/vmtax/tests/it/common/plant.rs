@@ -103,7 +103,7 @@ pub fn known_program(place: &Place, name: &str) -> PathBuf {
 /// A plan of one observed trial of `count` requests; `more` is what else it says.
 pub fn layers_plan(place: &Place, count: u64, more: &str) -> PathBuf {
     let text = format!(
-        "rounds = 1\nmachines = ['tcg']\nprobes = ['layers']\n{more}\n[[workload]]\nname = 'seqread'\n\
+        "rounds = 1\nmachines = ['tcg']\nprobes = ['layers']\n{more}\n[[workload]]\nname = 'disk'\n\
          options = {{ count = {count}, time = 0 }}\n"
     );
     place.put("plan.toml", text)

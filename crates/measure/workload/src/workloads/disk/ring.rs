@@ -2,7 +2,7 @@
 //! ring until its completion is taken off. Each completion's place is filled again, and the kernel told, before the
 //! next is sampled.
 
-use super::disk::Disk;
+use super::open::OpenDisk;
 use super::positions::Positions;
 use super::work::BlockWork;
 use crate::buffer::Buffer;
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 
 pub(super) fn run(
     work: &BlockWork,
-    disk: &Disk,
+    disk: &OpenDisk,
     clock: &Clock,
     mut note: impl FnMut(u64, u64, u64),
 ) -> Result<(u64, u64), WorkloadError> {
@@ -56,12 +56,12 @@ struct Ring<'a> {
     ring: IoUring,
     slots: Vec<Slot>,
     under_way: usize,
-    disk: &'a Disk,
+    disk: &'a OpenDisk,
     work: &'a BlockWork,
 }
 
 impl<'a> Ring<'a> {
-    fn new(work: &'a BlockWork, disk: &'a Disk) -> Result<Ring<'a>, WorkloadError> {
+    fn new(work: &'a BlockWork, disk: &'a OpenDisk) -> Result<Ring<'a>, WorkloadError> {
         let ring = IoUring::new(work.depth.next_power_of_two()).map_err(no_ring)?;
         let slot = |_| Ok(Slot { buffer: work.buffer()?, busy: false, position: 0, began: 0 });
         let slots = (0..work.depth).map(slot).collect::<Result<_, WorkloadError>>()?;

@@ -11,14 +11,14 @@ use vmtax_model::{Metric, Places, Series, Stamped, TrialResult, WorkloadName, Wo
 use vmtax_workload::{BlockWork, WorkloadError, block_work, run, run_with_series};
 
 fn spec(options: &[(&str, &str)]) -> WorkloadSpec {
-    options.iter().fold(WorkloadSpec::new(WorkloadName::Seqread), |spec, (o, v)| spec.with(o, v))
+    options.iter().fold(WorkloadSpec::new(WorkloadName::Disk), |spec, (o, v)| spec.with(o, v))
 }
 
 fn places(disk: &Path) -> Places {
     Places { disk: Some(disk.to_owned()), ..Places::default() }
 }
 
-fn seqread(disk: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
+fn measured(disk: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
     run(&spec(options), &places(disk))
 }
 
@@ -61,26 +61,26 @@ fn reads_from_the_start_again_at_the_end() {
     let directory = directory();
     // 257 blocks of 4 KiB and a bit: the odd bytes are never read.
     let disk = written(&directory, 257 * 4096 + 100);
-    let got = seqread(&disk, &[("count", "1000"), ("time", "0")]).unwrap();
+    let got = measured(&disk, &[("count", "1000"), ("time", "0")]).unwrap();
     let summary = got.summary("read").unwrap();
     assert_eq!(summary.count, 1000);
-    assert_eq!(got.value(Metric::SeqreadMedian), Some(summary.p50_ns as f64));
-    assert!(got.value(Metric::SeqreadTail) >= got.value(Metric::SeqreadMedian));
-    assert!((got.value(Metric::SeqreadRate).unwrap() * got.total_s - 1000.0).abs() < 1e-6);
+    assert_eq!(got.value(Metric::DiskMedian), Some(summary.p50_ns as f64));
+    assert!(got.value(Metric::DiskTail) >= got.value(Metric::DiskMedian));
+    assert!((got.value(Metric::DiskRate).unwrap() * got.total_s - 1000.0).abs() < 1e-6);
 }
 
 #[test]
 fn time_ends_it() {
     let directory = directory();
     let disk = written(&directory, 1 << 20);
-    let got = seqread(&disk, &[("time", "0.1"), ("block-size", "16K")]).unwrap();
+    let got = measured(&disk, &[("time", "0.1"), ("block-size", "16K")]).unwrap();
     assert!((0.1..5.0).contains(&got.total_s), "{} s", got.total_s);
 }
 
 #[test]
 fn a_disk_that_cannot_be_measured_is_refused_with_the_reason() {
     let directory = directory();
-    let refusal = |disk: &Path| seqread(disk, &[("count", "1")]).unwrap_err().to_string();
+    let refusal = |disk: &Path| measured(disk, &[("count", "1")]).unwrap_err().to_string();
     let path = directory.path().join("sparse");
     File::create(&path).unwrap().set_len(4 << 20).unwrap();
     assert!(refusal(&path).contains("is sparse"), "{}", refusal(&path));
@@ -95,7 +95,7 @@ fn a_disk_that_cannot_be_measured_is_refused_with_the_reason() {
         "{}",
         refusal(Path::new("/proc/version"))
     );
-    let none = run(&WorkloadSpec::new(WorkloadName::Seqread), &Places::default()).unwrap_err().to_string();
+    let none = run(&WorkloadSpec::new(WorkloadName::Disk), &Places::default()).unwrap_err().to_string();
     assert!(none.contains("--disk FILE"), "{none}");
 }
 
@@ -111,8 +111,8 @@ fn every_mode_makes_what_is_asked_for() {
                 let (got, series) = with_series(&disk, &options);
                 let summary = got.summary(operation).unwrap();
                 assert_eq!((summary.count, series.operations.len()), (200, 200), "{options:?}");
-                assert!(got.value(Metric::SeqreadTail) >= got.value(Metric::SeqreadMedian));
-                assert!((got.value(Metric::SeqreadRate).unwrap() * got.total_s - 200.0).abs() < 1e-6);
+                assert!(got.value(Metric::DiskTail) >= got.value(Metric::DiskMedian));
+                assert!((got.value(Metric::DiskRate).unwrap() * got.total_s - 200.0).abs() < 1e-6);
                 let ns: f64 = series.operations.iter().map(|o| (o.end - o.begin) as f64 * 1000.0 / series.mhz).sum();
                 assert!((ns / summary.sum_ns - 1.0).abs() < 0.01, "{ns} ns by stamps, {} else", summary.sum_ns);
                 assert!(offsets(&series).iter().all(|o| o % 4096 == 0 && *o < 4 << 20));
@@ -162,12 +162,12 @@ fn writes_reach_every_block_and_reads_leave_all_as_it_was() {
     let directory = directory();
     let disk = written(&directory, (1 << 20) + 100);
     for depth in ["1", "8"] {
-        seqread(&disk, &[("depth", depth), ("mode", "random"), ("count", "600"), ("time", "0")]).unwrap();
+        measured(&disk, &[("depth", depth), ("mode", "random"), ("count", "600"), ("time", "0")]).unwrap();
         assert!(fs::read(&disk).unwrap().iter().all(|&b| b == 0x5a));
     }
     for depth in ["1", "8"] {
         let disk = written(&directory, (1 << 20) + 100);
-        seqread(&disk, &[("operation", "write"), ("depth", depth), ("count", "256"), ("time", "0")]).unwrap();
+        measured(&disk, &[("operation", "write"), ("depth", depth), ("count", "256"), ("time", "0")]).unwrap();
         let bytes = fs::read(&disk).unwrap();
         assert_eq!(bytes.len(), (1 << 20) + 100);
         let blocks = bytes.chunks_exact(4096);

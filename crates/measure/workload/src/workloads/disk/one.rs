@@ -1,6 +1,6 @@
 //! One request at a time: `pread(2)` or `pwrite(2)`.
 
-use super::disk::Disk;
+use super::open::OpenDisk;
 use super::positions::Positions;
 use super::work::BlockWork;
 use crate::{Clock, WorkloadError};
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 pub(super) fn run(
     work: &BlockWork,
-    disk: &Disk,
+    disk: &OpenDisk,
     clock: &Clock,
     mut note: impl FnMut(u64, u64, u64),
 ) -> Result<(u64, u64), WorkloadError> {

@@ -9,16 +9,16 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// An open disk.
-pub(super) struct Disk {
+pub(super) struct OpenDisk {
     path: PathBuf,
     pub file: File,
     /// Bytes in whole blocks.
     pub end: u64,
 }
 
-impl Disk {
+impl OpenDisk {
     /// Opens the disk for direct requests and finds its size.
-    pub fn open(path: &Path, work: &BlockWork) -> Result<Disk, WorkloadError> {
+    pub fn open(path: &Path, work: &BlockWork) -> Result<OpenDisk, WorkloadError> {
         // Before it is opened: opening a FIFO would wait for a writer.
         let kind = path.metadata().map_err(|e| failed("read the metadata of", path, e))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -61,7 +61,7 @@ impl Disk {
             );
             return Err(unusable(path, why));
         }
-        Ok(Disk { path: path.to_owned(), file, end: blocks * work.block })
+        Ok(OpenDisk { path: path.to_owned(), file, end: blocks * work.block })
     }
 
     /// Whether a request moved its whole block.

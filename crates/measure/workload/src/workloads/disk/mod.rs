@@ -1,12 +1,12 @@
-//! `seqread`: block requests to a block device or a written file, around every cache of the kernel.
+//! `disk`: block requests to a block device or a written file, around every cache of the kernel.
 //!
 //! As it is without options: reads from start to end and again, one block at a time. Reference: fio with
 //! `ioengine=psync direct=1 rw=read bs=4k iodepth=1`; with a `depth` above 1, `ioengine=io_uring`; with `mode=random`,
 //! `norandommap=1`. A latency here is what fio calls clat. The figures are the median and 99th percentile of the
 //! latency and the requests per second, reads or writes.
 
-mod disk;
 mod one;
+mod open;
 mod positions;
 mod ring;
 mod work;
@@ -17,13 +17,13 @@ use crate::error::WorkloadError;
 use crate::options::{self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-use disk::Disk;
+use open::OpenDisk;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 pub use work::BlockWork;
 use work::{COUNT, SMALLEST};
 
 workload! {
-    Seqread: "block I/O to a disk of its own, like fio; rw=read by default",
+    Disk: "block I/O to a disk of its own, like fio; rw=read by default",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
     block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request")
         .aliases(&[alias("bs")]);
@@ -43,7 +43,7 @@ workload! {
     count: u64 = COUNT;
 }
 
-/// What a spec of `seqread` asks for, for those that do the same by other means.
+/// What a spec of `disk` asks for, for those that do the same by other means.
 ///
 /// # Errors
 /// As [`crate::check`], and [`WorkloadError::NotBlocks`] for other workloads.
@@ -51,16 +51,16 @@ pub fn block_work(spec: &WorkloadSpec) -> Result<BlockWork, WorkloadError> {
     Ok(asked(spec)?.work())
 }
 
-fn asked(spec: &WorkloadSpec) -> Result<Seqread, WorkloadError> {
+fn asked(spec: &WorkloadSpec) -> Result<Disk, WorkloadError> {
     match spec.name {
-        WorkloadName::Seqread => options_of(spec, Seqread::OPTIONS),
+        WorkloadName::Disk => options_of(spec, Disk::OPTIONS),
         other => Err(WorkloadError::NotBlocks(other)),
     }
 }
 
-/// `seqread` that ends after `count` requests, however long they take.
+/// `disk` that ends after `count` requests, however long they take.
 pub fn requests(count: u64) -> WorkloadSpec {
-    WorkloadSpec::new(WorkloadName::Seqread).with(COUNT.name, count).with(options::TIME, 0)
+    WorkloadSpec::new(WorkloadName::Disk).with(COUNT.name, count).with(options::TIME, 0)
 }
 
 impl BlockWork {
@@ -73,25 +73,25 @@ impl BlockWork {
         note: impl FnMut(u64, u64, u64),
     ) -> Result<(u64, u64), WorkloadError> {
         let path = places.disk.as_deref().ok_or(WorkloadError::NoPlace {
-            workload: WorkloadName::Seqread,
+            workload: WorkloadName::Disk,
             what: "a block device or a written file",
             option: "--disk FILE",
         })?;
-        let disk = Disk::open(path, self)?;
+        let disk = OpenDisk::open(path, self)?;
         if self.depth == 1 { one::run(self, &disk, clock, note) } else { ring::run(self, &disk, clock, note) }
     }
 
     fn figures(&self, latency: Latency, total_ns: u64) -> Yield {
         let mut got = Yield { total_s: total_ns as f64 / 1e9, ..Yield::default() };
-        got.measure(Metric::SeqreadMedian, latency.quantile(0.5) as f64);
-        got.measure(Metric::SeqreadTail, latency.quantile(0.99) as f64);
-        got.measure(Metric::SeqreadRate, latency.count() as f64 / got.total_s);
+        got.measure(Metric::DiskMedian, latency.quantile(0.5) as f64);
+        got.measure(Metric::DiskTail, latency.quantile(0.99) as f64);
+        got.measure(Metric::DiskRate, latency.count() as f64 / got.total_s);
         got.operation(self.operation(), latency);
         got
     }
 }
 
-impl Seqread {
+impl Disk {
     fn work(&self) -> BlockWork {
         BlockWork {
             block: self.block_size,
@@ -104,9 +104,9 @@ impl Seqread {
     }
 }
 
-impl Workload for Seqread {
+impl Workload for Disk {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
-        must_end(WorkloadName::Seqread, self.time, COUNT.name, self.count)
+        must_end(WorkloadName::Disk, self.time, COUNT.name, self.count)
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
@@ -117,7 +117,7 @@ impl Workload for Seqread {
     }
 }
 
-/// Runs `seqread`, and keeps the stamps of each request.
+/// Runs `disk`, and keeps the stamps of each request.
 pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
     let asked = asked(spec)?;
     let work = asked.work();
@@ -128,7 +128,7 @@ pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(T
         latency.record(clock.ns(began, ended));
         recorder.note(began, ended, position);
     })?;
-    let spec = options::spec(spec.name, Seqread::OPTIONS, &asked.values());
+    let spec = options::spec(spec.name, Disk::OPTIONS, &asked.values());
     let found = work.figures(latency, clock.ns(start, end));
     Ok((found.result(spec, clock.about().clone(), kernel_identity()), recorder.series(&clock)))
 }

@@ -1,6 +1,6 @@
 //! Which block comes next.
 
-use super::disk::Disk;
+use super::open::OpenDisk;
 use super::work::BlockWork;
 use fastrand::Rng;
 
@@ -17,7 +17,7 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    pub fn new(work: &BlockWork, disk: &Disk) -> Positions {
+    pub fn new(work: &BlockWork, disk: &OpenDisk) -> Positions {
         let random = work.random.then(|| Rng::with_seed(SEED));
         Positions { block: work.block, end: disk.end, next: 0, random }
     }

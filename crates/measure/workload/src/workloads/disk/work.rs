@@ -11,7 +11,7 @@ pub(super) const SMALLEST: u64 = 1 << 20;
 pub(super) const COUNT: options::OptionInfo =
     count("count", "0", (0, u64::MAX), "requests after which none starts; 0: no limit");
 
-/// What `seqread` is asked to do.
+/// What `disk` is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockWork {
     /// Bytes of a request.
@@ -41,6 +41,6 @@ impl BlockWork {
     }
 
     pub(super) fn buffer(&self) -> Result<Buffer, WorkloadError> {
-        Buffer::new(self.block, WorkloadName::Seqread, WorkloadSpec::BLOCK_SIZE)
+        Buffer::new(self.block, WorkloadName::Disk, WorkloadSpec::BLOCK_SIZE)
     }
 }
