@@ -29,7 +29,7 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     let disk = folder.path().join("disk.raw");
     std::fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
     Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
-    let Some(domain) = Domain::start(&place, &disk) else { return };
+    let Some(domain) = Domain::start(&place, &disk, "") else { return };
     let uuid = virsh(&["domuuid", &domain.name]).unwrap().trim().to_owned();
 
     let vm = listed(&place, &domain.name);

@@ -265,7 +265,7 @@ fn a_paused_domain_of_libvirt_is_found_without_a_taint_and_its_disks_at_level_1(
     let disk = folder.path().join("disk.raw");
     fs::File::create(&disk).unwrap().set_len(8 << 20).unwrap();
     Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
-    let Some(domain) = Domain::start(&place, &disk) else { return };
+    let Some(domain) = Domain::start(&place, &disk, "") else { return };
     virsh(&["suspend", &domain.name]).unwrap();
     let sample = |options: &str| {
         let words = format!("top {} --json --interval 0.5 {options}", domain.name);

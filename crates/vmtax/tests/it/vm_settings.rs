@@ -1,12 +1,13 @@
 //! Settings of VMs that others started: what was planted is found first, its remedy takes it away, and healthy VMs have no finding.
 
 use crate::common::boot_guest::{BootGuest, random_requests, reading};
-use crate::common::{Ends, Place, json, skipped, until};
+use crate::common::{Domain, Ends, Place, json, skipped, until, virsh};
 use serde_json::{Value, json as value};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
@@ -67,6 +68,45 @@ fn a_forgotten_limit_of_a_disk_is_found_and_removed_live() {
     until("it is removed", || fired(&rates(&place, vm.pid())).is_empty().then_some(()));
     remedy(&vm, &found, "undo");
     first(&place, vm.pid(), "vm-io-limit");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_forgotten_iotune_of_a_domain_is_found_and_removed_by_virsh() {
+    let place = Place::new();
+    // Its QEMU is another user's, who must reach the file.
+    let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
+    let disk = folder.path().join("disk.raw");
+    let mut image = random_requests(false, &DISKS[..1], 8, 14);
+    image.resize(16 << 20, 7);
+    fs::write(&disk, image).unwrap();
+    Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
+    let limits = "<iotune><total_iops_sec>40</total_iops_sec></iotune>";
+    let Some(domain) = Domain::start(&place, &disk, limits) else { return };
+    let limit = || {
+        let tune = virsh(&["blkdeviotune", &domain.name, "vda"]).unwrap();
+        let mut settings = tune.lines().filter_map(|line| line.split_once(':'));
+        settings.find(|(name, _)| name.trim() == "total_iops_sec").unwrap().1.trim().to_owned()
+    };
+    let diagnosis =
+        || json(&place.vmtax(&format!("diagnose {} --json", domain.name)).succeeds().stdout)["findings"].clone();
+    let found = until("the limit is the first cause", || {
+        let found = diagnosis();
+        (found["causes"][0]["rule"] == "vm-io-limit").then_some(found)
+    });
+    let remedy = &found["causes"][0]["remedies"][0];
+    let run = |key: &str| {
+        let line = remedy[key].as_str().unwrap();
+        assert!(line.starts_with("virsh blkdeviotune "), "{line}");
+        assert!(Command::new("sh").args(["-c", line]).stdout(Stdio::null()).status().unwrap().success(), "{line}");
+    };
+    assert_eq!(limit(), "40");
+    run("line");
+    assert_eq!(limit(), "0");
+    let causes = diagnosis()["causes"].to_string();
+    assert!(!causes.contains("vm-io-limit"), "{causes}");
+    run("undo");
+    assert_eq!(limit(), "40");
 }
 
 #[test]

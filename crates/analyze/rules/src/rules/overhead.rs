@@ -119,8 +119,8 @@ mod tests {
     fn the_largest_overhead_is_of_a_workload() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm, syscalls is the workload with the largest mean overhead: 4.00 times native (geometric mean of its 2 slower metrics); highest: \
-                    pipe round trip, 8.00 times.";
+        let text = "On kvm, syscalls has the largest overhead of all workloads: 4.00 times native (geometric mean of its 2 slower metrics; \
+                    pipe round trip: 8.00 times).";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");
     }

@@ -113,8 +113,8 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// `None`, and said, where libvirt is not installed.
-    pub fn start(place: &Place, disk: &Path) -> Option<Domain> {
+    /// `None`, and said, where libvirt is not installed. `limits` is an element of the disk's XML, or nothing.
+    pub fn start(place: &Place, disk: &Path, limits: &str) -> Option<Domain> {
         if !Path::new("/usr/sbin/libvirtd").exists() || !Path::new("/usr/bin/virsh").exists() {
             skipped("libvirt is not installed");
             return None;
@@ -130,7 +130,7 @@ impl Domain {
         let xml = format!(
             "<domain type='qemu'><name>{name}</name><memory unit='MiB'>96</memory><vcpu>2</vcpu>\
              <os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='file' device='disk'>\
-             <driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/></disk>\
+             <driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/>{limits}</disk>\
              <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
             disk.display()
         );
