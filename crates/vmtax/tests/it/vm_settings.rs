@@ -72,7 +72,7 @@ fn a_forgotten_limit_of_a_disk_is_found_and_removed_live() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_forgotten_iotune_of_a_domain_is_found_and_removed_by_virsh() {
+fn an_iotune_of_a_domain_is_found_and_removed_by_virsh() {
     let place = Place::new();
     // Its QEMU is another user's, who must reach the file.
     let folder = tempfile::Builder::new().prefix("vmtax-domain").tempdir_in("/var/tmp").unwrap();
@@ -88,13 +88,14 @@ fn a_forgotten_iotune_of_a_domain_is_found_and_removed_by_virsh() {
         let mut settings = tune.lines().filter_map(|line| line.split_once(':'));
         settings.find(|(name, _)| name.trim() == "total_iops_sec").unwrap().1.trim().to_owned()
     };
-    let diagnosis =
-        || json(&place.vmtax(&format!("diagnose {} --json", domain.name)).succeeds().stdout)["findings"].clone();
-    let found = until("the limit is the first cause", || {
-        let found = diagnosis();
-        (found["causes"][0]["rule"] == "vm-io-limit").then_some(found)
-    });
-    let remedy = &found["causes"][0]["remedies"][0];
+    // Other load on this host may be a larger cause.
+    let cause = || {
+        let report = json(&place.vmtax(&format!("diagnose {} --json --duration 4", domain.name)).succeeds().stdout);
+        let mut causes = report["findings"]["causes"].as_array().unwrap().iter();
+        causes.find(|cause| cause["rule"] == "vm-io-limit").cloned()
+    };
+    let found = until("the limit is a cause", cause);
+    let remedy = &found["remedies"][0];
     let run = |key: &str| {
         let line = remedy[key].as_str().unwrap();
         assert!(line.starts_with("virsh blkdeviotune "), "{line}");
@@ -103,8 +104,7 @@ fn a_forgotten_iotune_of_a_domain_is_found_and_removed_by_virsh() {
     assert_eq!(limit(), "40");
     run("line");
     assert_eq!(limit(), "0");
-    let causes = diagnosis()["causes"].to_string();
-    assert!(!causes.contains("vm-io-limit"), "{causes}");
+    assert_eq!(cause(), None);
     run("undo");
     assert_eq!(limit(), "40");
 }
