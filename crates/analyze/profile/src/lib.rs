@@ -17,6 +17,7 @@ pub mod schedule;
 mod share;
 mod states;
 pub mod summary;
+mod tables;
 pub mod tcg;
 pub mod waits;
 
@@ -24,3 +25,4 @@ pub use change::changes;
 pub use error::ProfileError;
 pub use import::{Imported, import};
 pub use recorded::{Recorded, vm_exits};
+pub use tables::{ObservedRows, SampledStack, Sampling, observed_rows};

@@ -154,7 +154,7 @@ fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<
     Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))
 }
 
-fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, ProfileError> {
+pub(crate) fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, ProfileError> {
     let read = bytes(folder, name)?.map(|bytes| serde_json::from_slice(&bytes));
     read.transpose().map_err(|e| damaged(folder, name, &e.to_string()))
 }
@@ -164,7 +164,7 @@ fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileEr
 }
 
 /// A file of the trial; `None` where it has none.
-fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
+pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
     let mut bytes = Vec::new();
     match File::open(folder.join(name)).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Some(bytes)),
@@ -173,6 +173,6 @@ fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
     }
 }
 
-fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
+pub(crate) fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
     ProfileError::Damaged { file: folder.join(name), why: format!("{why}: record the profile again") }
 }

@@ -64,6 +64,8 @@ pub struct FleetFigure {
     pub series: u32,
     /// The trial's number in its recording.
     pub trial: u32,
+    /// The round that it belongs to, from 0.
+    pub round: u32,
     /// In the series' unit; finite and above 0.
     pub value: f64,
 }

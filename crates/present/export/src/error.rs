@@ -3,6 +3,7 @@
 use ::parquet::errors::ParquetError;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
+use vmtax_profile::ProfileError;
 use vmtax_recording::RecordingError;
 
 /// An export could not be written.
@@ -37,6 +38,9 @@ pub enum ExportError {
     /// A trace cannot be read.
     #[error(transparent)]
     Layers(#[from] LayersError),
+    /// What was observed cannot be read.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// The folder of a dataset cannot be made or used.
     #[error(transparent)]
     Folder(#[from] RecordingError),

@@ -5,6 +5,7 @@ use crate::table::{Cell, Column, Table, text};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;
 use std::io::Write;
+use vmtax_layers::Who;
 use vmtax_model::{Checkpoint, State};
 
 /// A checkpoint's name in files.
@@ -28,10 +29,6 @@ const STATES: [(State, &str, &str); 8] = [
     (State::InRing, "in_ring", "in_ring_ns"),
     (State::Queued, "queued", "queued_ns"),
 ];
-
-fn state(state: State) -> &'static str {
-    STATES.iter().find(|(s, ..)| *s == state).map_or("", |(_, name, _)| name)
-}
 
 /// What both tables begin with: which trial, which request.
 fn identity<'n>() -> Vec<(&'n str, Column)> {
@@ -90,7 +87,13 @@ impl<W: Write + Send> Requests<W> {
         for r in &sheet.requests {
             let between = r.checkpoints[1..Checkpoint::COUNT - 1].iter().map(|at| Cell::Maybe(*at));
             let times = [Cell::Long(r.begin())].into_iter().chain(between).chain([Cell::Long(r.end())]);
-            let states = STATES.iter().map(|(state, ..)| Cell::Long(r.in_state(*state)));
+            let mut states = [0; STATES.len()];
+            for slice in &r.slices {
+                if let Some(at) = STATES.iter().position(|(state, ..)| *state == slice.state) {
+                    states[at] += slice.end - slice.begin;
+                }
+            }
+            let states = states.map(Cell::Long);
             let row = identity(r.number).into_iter().chain([Cell::Long(r.offset)]).chain(times).chain(states);
             self.0.push(row.chain([Cell::Long(r.unexplained())]))?;
         }
@@ -131,10 +134,24 @@ impl<W: Write + Send> Segments<W> {
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
         let identity = identify(sheet);
+        // Each text once: a row has copies that point to it.
+        let checkpoints = Checkpoint::ALL.map(|checkpoint| ByteArray::from(name(checkpoint).as_str()));
+        let states = STATES.map(|(_, name, _)| ByteArray::from(name));
+        let text_of_state = |state| STATES.iter().position(|(s, ..)| *s == state).map(|at| states[at].clone());
+        let [guest, host] = [Who::Guest, Who::Host].map(|who| ByteArray::from(sheet.name(who)));
+        let thread = |i: u16| ByteArray::from(sheet.name(Who::Thread(i)));
+        let threads: Vec<ByteArray> =
+            (0..sheet.threads.len()).filter_map(|i| u16::try_from(i).ok()).map(thread).collect();
         for r in &sheet.requests {
             for s in &r.slices {
-                let words = [&name(s.from), &name(s.to), state(s.state), sheet.name(s.who)];
-                let words = words.map(|w| Cell::Text(ByteArray::from(w)));
+                let who = match s.who {
+                    Who::Guest => guest.clone(),
+                    Who::Host => host.clone(),
+                    Who::Thread(i) => threads.get(usize::from(i)).cloned().unwrap_or_else(|| thread(i)),
+                };
+                let state = text_of_state(s.state).unwrap_or_default();
+                let words = [checkpoints[s.from as usize].clone(), checkpoints[s.to as usize].clone(), state, who];
+                let words = words.map(Cell::Text);
                 let times = [Cell::Long(s.begin), Cell::Long(s.end)];
                 self.0.push(identity(r.number).into_iter().chain(words).chain(times))?;
             }

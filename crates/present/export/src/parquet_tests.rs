@@ -138,3 +138,33 @@ fn columns_are_named_after_their_checkpoints() {
         assert_eq!(column, format!("{name}_ns"));
     }
 }
+
+/// Run by hand: `cargo test --release -p vmtax-export rows_a_second -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn by_hand_rows_a_second() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut sheet = sheet(0, "aio=native", 1 << 20, 200_000);
+    for request in &mut sheet.requests {
+        // No two take the same time.
+        let (begin, factor) = (request.begin(), 0.5 + random.f64());
+        let moved = |at: u64| begin + ((at - begin) as f64 * factor) as u64;
+        request.checkpoints.iter_mut().for_each(|at| *at = at.map(moved));
+        request.slices.iter_mut().for_each(|s| (s.begin, s.end) = (moved(s.begin), moved(s.end)));
+    }
+    let rows = sheet.requests.len();
+    let sheets = [sheet];
+    for (table, rows, write) in [
+        ("requests", rows, &requests as &dyn Fn(&[Sheet]) -> Vec<u8>),
+        ("segments", sheets[0].requests.iter().map(|r| r.slices.len()).sum(), &segments),
+    ] {
+        let began = std::time::Instant::now();
+        let bytes = write(&sheets).len();
+        let seconds = began.elapsed().as_secs_f64();
+        println!(
+            "{table}: {rows} rows in {seconds:.2} s, {:.0} a second, {:.1} bytes each",
+            rows as f64 / seconds,
+            bytes as f64 / rows as f64
+        );
+    }
+}

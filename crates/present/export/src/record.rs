@@ -59,11 +59,6 @@ impl Record {
         self.at(Checkpoint::End)
     }
 
-    /// How long it is in a state, ns.
-    pub fn in_state(&self, state: State) -> u64 {
-        self.slices.iter().filter(|s| s.state == state).map(|s| s.end - s.begin).sum()
-    }
-
     /// What no segment accounts for, ns.
     pub fn unexplained(&self) -> u64 {
         let explained: u64 = self.slices.iter().map(|s| s.end - s.begin).sum();

@@ -1,13 +1,13 @@
 //! A flat Parquet table, written row group by row group with the format's column writers.
 
 use crate::ExportError;
-use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnPath, Type};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -104,23 +104,28 @@ impl Column {
             return Err(ParquetError::General("more columns than the schema has".to_owned()));
         };
         match self {
-            Column::Int(all) => writer.typed::<Int32Type>().write_batch(&std::mem::take(all), None, None)?,
-            Column::Long(all) => writer.typed::<Int64Type>().write_batch(&std::mem::take(all), None, None)?,
-            Column::Text(all) => writer.typed::<ByteArrayType>().write_batch(&std::mem::take(all), None, None)?,
-            Column::Float(all) => writer.typed::<DoubleType>().write_batch(&std::mem::take(all), None, None)?,
-            Column::Maybe(all) | Column::MaybeTime(all) => {
-                write_optional::<Int64Type>(&mut writer, std::mem::take(all))?
-            }
-            Column::MaybeText(all) => write_optional::<ByteArrayType>(&mut writer, std::mem::take(all))?,
-            Column::MaybeFloat(all) => write_optional::<DoubleType>(&mut writer, std::mem::take(all))?,
+            Column::Int(all) => write_all::<Int32Type>(&mut writer, all)?,
+            Column::Long(all) => write_all::<Int64Type>(&mut writer, all)?,
+            Column::Text(all) => write_all::<ByteArrayType>(&mut writer, all)?,
+            Column::Float(all) => write_all::<DoubleType>(&mut writer, all)?,
+            Column::Maybe(all) | Column::MaybeTime(all) => write_optional::<Int64Type>(&mut writer, all)?,
+            Column::MaybeText(all) => write_optional::<ByteArrayType>(&mut writer, all)?,
+            Column::MaybeFloat(all) => write_optional::<DoubleType>(&mut writer, all)?,
         };
         writer.close()
     }
 }
 
-fn write_optional<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: Vec<Option<T::T>>) -> Result<usize> {
+/// Writes the values and empties the list, whose memory the next ones take.
+fn write_all<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: &mut Vec<T::T>) -> Result<usize> {
+    let written = writer.typed::<T>().write_batch(all, None, None)?;
+    all.clear();
+    Ok(written)
+}
+
+fn write_optional<T: DataType>(writer: &mut SerializedColumnWriter<'_>, all: &mut Vec<Option<T::T>>) -> Result<usize> {
     let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
-    let values: Vec<T::T> = all.into_iter().flatten().collect();
+    let values: Vec<T::T> = all.drain(..).flatten().collect();
     writer.typed::<T>().write_batch(&values, Some(&levels), None)
 }
 
@@ -148,15 +153,27 @@ impl<W: Write + Send> Table<W> {
     fn begin(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self> {
         let fields = columns.iter().map(|(name, column)| column.field(name)).collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder(what).with_fields(fields).build()?;
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
+            .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_created_by(concat!("vmtax ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![KeyValue::new(
                 "vmtax.schema".to_owned(),
                 Some(vmtax_model::SCHEMA.to_string()),
-            )]))
-            .build();
-        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+            )]));
+        for (name, column) in &columns {
+            let path = ColumnPath::from(*name);
+            properties = match column.physical() {
+                // Times and counts seldom repeat: looking each up in a dictionary takes longer than all the rest.
+                Physical::INT32 | Physical::INT64 => properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+                // The dictionary says which texts there are; comparing each takes long.
+                Physical::BYTE_ARRAY => properties.set_column_statistics_enabled(path, EnabledStatistics::None),
+                _ => properties,
+            };
+        }
+        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties.build()))?;
         Ok(Table { what, file, columns: columns.into_iter().map(|(_, column)| column).collect(), rows: 0 })
     }
 

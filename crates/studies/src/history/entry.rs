@@ -99,6 +99,7 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
     let cpu = &host.cpu;
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     let of_host = [
+        ("host", text(&host.identity.name)),
         ("vmtax", vmtax.to_owned()),
         ("host kernel", host.kernel.clone()),
         ("distribution", host.distribution.clone()),

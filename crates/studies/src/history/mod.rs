@@ -8,6 +8,7 @@
 //! ```
 
 mod connect;
+mod dataset;
 mod entry;
 mod ledger;
 mod open;
@@ -16,6 +17,7 @@ mod repair;
 mod time_limit;
 mod write;
 
+pub use dataset::ImportedRuns;
 pub use ledger::{FILE, Ledger, LedgerError};
 
 use std::path::Path;

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vmtax_model::{Estimate, HistoryEntry, Interval, Machine, Metric, PastFigure, PastRun, SeriesKey};
 
+/// When a run began, its plan's name, the host's CPU and name.
+pub(super) type RunOfHost = (String, String, String, Option<String>);
+
 /// What is read of a damaged ledger, of each table and run; no sound one comes near.
 const MAX_ROWS: usize = 100_000;
 /// How long a damaged ledger is read.
@@ -75,6 +78,13 @@ impl Ledger {
     /// The folders of the runs that are known.
     pub(crate) fn folders(&self) -> Result<Vec<String>, LedgerError> {
         self.select("SELECT folder FROM run", [], |row| row.get(0))
+    }
+
+    /// Of all runs when they began, the plan's name, the host's CPU and, where it is known, its name.
+    pub(super) fn runs(&self) -> Result<Vec<RunOfHost>, LedgerError> {
+        let all = "SELECT started, run.name, cpu, fact.value FROM run LEFT JOIN fact
+                   ON fact.run = run.id AND fact.machine = '' AND fact.variant = '' AND fact.name = 'host'";
+        self.select(all, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
     }
 
     /// Facts of all runs, by run, machine and variant.

@@ -82,7 +82,8 @@ impl Ledger {
     }
 }
 
-fn insert(transaction: &Transaction, entry: &Entry) -> rusqlite::Result<()> {
+/// Replaces what is known of the same folder.
+pub(super) fn insert(transaction: &Transaction, entry: &Entry) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM run WHERE folder = ?1", [&entry.folder])?;
     transaction.execute(
         "INSERT INTO run (folder, started, name, command, cpu, cpus) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",

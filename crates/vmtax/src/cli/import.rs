@@ -15,12 +15,19 @@ Examples:
   vmtax import trace.dat
   vmtax import host.dat guest.dat
   vmtax import perf.data --pid 1234 --json
-  vmtax import trace.txt qemu.log -o theirs"
+  vmtax import trace.txt qemu.log -o theirs
+  vmtax import --dataset dataset --host db-1 --dir db-1"
 )]
 pub struct ImportTracesArgs {
     /// Traces of one VM
-    #[arg(value_name = "FILE", required = true, num_args = 1..=64)]
+    #[arg(value_name = "FILE", required_unless_present = "dataset", num_args = 1..=64)]
     pub files: Vec<PathBuf>,
+    /// Add the runs of the dataset in DIR to the ledger in --dir, for `vmtax history`: figures and facts, no recordings
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "pid", "guest_trace", "tsc_mhz", "output", "dry_run", "json", "details"])]
+    pub dataset: Option<PathBuf>,
+    /// Of the dataset only the runs of the host with this name [default: all]
+    #[arg(long, value_name = "NAME", requires = "dataset")]
+    pub host: Option<String>,
     /// Process of QEMU, or a vCPU thread, where the trace has several VMs [default: the one with most VM exits]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,

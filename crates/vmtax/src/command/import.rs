@@ -1,6 +1,6 @@
 //! `vmtax import`: traces of other tools, as a recording of our own.
 
-use super::{doctor, print, recording_folder, report};
+use super::{doctor, import_dataset, print, recording_folder, report};
 use crate::cli::ImportTracesArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
@@ -8,6 +8,9 @@ use vmtax_import::{Import, ImportSettings};
 use vmtax_studies::{analyze, imported};
 
 pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
+    if let Some(dataset) = &args.dataset {
+        return import_dataset::import(dataset, args.host.as_deref(), &args.record.dir);
+    }
     let record = &args.record;
     recording_folder::check(record)?;
     let plan = imported(&args.files)?;

@@ -10,6 +10,7 @@ mod fleet;
 mod get;
 mod history;
 mod import;
+mod import_dataset;
 mod interrupt;
 mod list;
 mod manual;

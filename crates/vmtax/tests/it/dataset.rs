@@ -1,14 +1,10 @@
-//! Recordings of several hosts as one dataset, and what DuckDB, Polars, pandas and PyArrow read in it.
+//! Recordings of several hosts as one dataset, and which of them `fleet` names.
 
 use crate::common::{Place, files_below, json};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::testing::python_with;
-
-/// Names with what a path or a URL would mean otherwise.
-const HOSTS: [&str; 6] = ["db-1", "a b/c=d%20é", "..", "007", "[x]*", "slow"];
 
 /// A small recording of this host.
 fn recording(place: &Place) -> PathBuf {
@@ -84,68 +80,41 @@ fn exporting_again_changes_nothing_and_a_damaged_recording_keeps_no_other_out() 
 }
 
 #[test]
-fn the_queries_of_the_page_find_what_is_planted() {
-    let Some(python) = python_with("duckdb, polars, pandas, pyarrow") else { return };
+fn history_has_the_runs_of_a_dataset_once() {
     let place = Place::new();
     let recording = recording(&place);
-    for (host, i) in HOSTS.iter().zip(0..) {
-        let factor = if *host == "slow" { 0.5 } else { 1.0 + 0.001 * f64::from(i) };
-        // Without a machine ID only the second in which it began distinguishes the runs.
-        let copy = copy(&place, &recording, host, &format!("2026-11-25T12:00:0{i}Z"), factor);
-        set_microcode(&copy, if *host == "slow" { "0x1" } else { "0x2" });
-    }
-    // The first was twice as fast two weeks ago.
-    copy(&place, &recording, HOSTS[0], "2026-11-11T12:00:00Z", 2.0);
-    let export =
-        place.vmtax("export --dataset dataset").words(&(0..7).map(|i| format!("copies/{i} ")).collect::<String>());
-    export.succeeds().says("7 of 7 recordings, 14 files written");
-    let pages = [include_str!("../../../../docs/dataset.md"), include_str!("../../../../docs/fleet.md")];
-    place.put("page.md", pages.concat());
-    place.put("queries.py", QUERIES);
-    fs::create_dir(place.path("compact")).unwrap();
-    let answer = json(&place.program(python).arg("queries.py").succeeds().stdout);
-    let rows = |heading: &str| answer["answers"][heading].as_array().unwrap_or_else(|| panic!("{answer}")).clone();
-    let outliers = rows("Which hosts are outliers among those with the same CPU?");
-    // The median of the host that drifts is that of both its runs.
-    assert!(outliers.len() == 2 && outliers[0][0] == "slow" && outliers[1][0] == HOSTS[0], "{outliers:?}");
-    let drifts = rows("Which figures drift?");
-    assert!(!drifts.is_empty() && drifts.iter().all(|row| row[0] == HOSTS[0] && row[3] == 0.5), "{drifts:?}");
-    let facts = rows("Which fact explains outliers, metric by metric?");
-    let of_slow = |row: &&Value| row[2] == "host_cpu_microcode" && row[3] == "0x1";
-    assert!(facts.iter().find(of_slow).is_some_and(|row| row[5].as_f64().unwrap() < 0.6), "{facts:?}");
-    assert_eq!(rows("Compaction"), [json!([answer["rows"]["duckdb"]])]);
-    let mut hosts = HOSTS.to_vec();
-    hosts.sort_unstable();
-    for engine in ["duckdb", "polars", "pyarrow", "pandas"] {
-        assert_eq!(answer["hosts"][engine], json!(hosts), "{engine}");
-        assert_eq!(answer["rows"][engine], answer["rows"]["duckdb"], "{engine}");
-    }
+    let runs = [("db-1", 1.0), ("db-2", 2.0), ("db-2", 2.0)];
+    let copies = runs.iter().zip(0..).map(|((host, factor), day)| {
+        copy(&place, &recording, host, &format!("2026-11-2{day}T12:00:00Z"), *factor).display().to_string()
+    });
+    let all = [vec![recording.display().to_string()], copies.collect()].concat();
+    place.vmtax("export --dataset dataset").words(&all.join(" ")).succeeds().says("4 of 4 recordings");
+    let import = |words: &str| place.vmtax("import --dataset dataset").words(words);
+    // The run that was recorded here is known by its recording.
+    let dir = place.runs().display().to_string();
+    import(&format!("--dir {dir}")).succeeds().shows("3 runs added, 1 already known").shows("vmtax history --dir");
+    import(&format!("--dir {dir}")).succeeds().shows("0 runs added, 4 already known");
+    import("--host db-2 --dir other").succeeds().shows("2 runs added, 0 already known");
+    let figures = |dir: &str| {
+        let history = json(&place.vmtax("history cpu.events --json --dir").arg(dir).succeeds().stdout);
+        let series = history["series"].as_array().unwrap().clone();
+        assert_eq!(series.len(), 1, "{history}");
+        series[0]["figures"].as_array().unwrap().clone()
+    };
+    let here = figures(&dir);
+    let of = |host: &str| here.iter().filter(|f| f["facts"]["host"] == host).collect::<Vec<_>>();
+    assert_eq!((here.len(), of("db-1").len(), of("db-2").len()), (4, 1, 2), "{here:?}");
+    // The figure of the recording itself is the last: both runs have the same conditions.
+    let recorded = here.iter().find(|figure| figure["run"]["recorded"] == true).unwrap();
+    assert_eq!((&of("db-1")[0]["value"], &of("db-1")[0]["n"]), (&recorded["value"], &recorded["n"]));
+    assert_eq!(of("db-1")[0]["facts"]["host kernel"], recorded["facts"]["host kernel"]);
+    let factor = of("db-2")[0]["value"]["median"].as_f64().unwrap() / recorded["value"]["median"].as_f64().unwrap();
+    assert!((factor - 2.0).abs() < 1e-9, "{factor}");
+    assert_eq!(figures("other").len(), 2);
+    import("--host db-3").fails(&["no runs of a host db-3"]);
+    import("a.dat").fails(&["--dataset"]);
+    place.vmtax("import").fails(&["FILE"]);
 }
-
-/// Runs the page's queries; prints their rows by heading, and what each engine reads of `figures`.
-const QUERIES: &str = r##"
-import datetime, duckdb, json, re
-import pandas, polars, pyarrow.dataset as ds, pyarrow as pa
-page = open('page.md', encoding='utf-8').read()
-database = duckdb.connect()
-answers = {}
-for heading, block in re.findall(r"^#+ ([^\n]*)\n(?:(?!^#).)*?^```sql\n(.*?)^```", page, re.M | re.S):
-    for sql in re.split(r";\n", block):
-        if not sql.strip() or 'comparisons' in sql:
-            continue
-        rows = database.sql(sql)
-        answers[heading] = [list(row) for row in rows.fetchall()] if rows is not None else []
-all = 'dataset/figures/**/*.parquet'
-duck = database.sql("select host, value from figures").fetchall()
-lazy = polars.scan_parquet(all, hive_partitioning=True).select('host', 'value').collect()
-flavor = ds.partitioning(pa.schema([('schema', pa.int32()), ('date', pa.date32()), ('host', pa.string())]), flavor='hive')
-arrow = ds.dataset('dataset/figures', partitioning=flavor).to_table(columns=['host', 'value'])
-frame = pandas.read_parquet('dataset/figures', partitioning=flavor)
-read = {'duckdb': [host for host, _ in duck], 'polars': lazy['host'].to_list(), 'pyarrow': arrow['host'].to_pylist(),
-        'pandas': frame['host'].tolist()}
-print(json.dumps({'answers': answers, 'rows': {k: len(v) for k, v in read.items()},
-                  'hosts': {k: sorted(set(map(str, v))) for k, v in read.items()}}, default=str))
-"##;
 
 #[test]
 fn fleet_names_the_slow_host_and_what_it_could_not_read() {

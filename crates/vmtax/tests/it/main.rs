@@ -41,6 +41,7 @@ mod run;
 mod scale;
 mod share;
 mod share_faults;
+mod slurm;
 mod top;
 mod top_screen;
 mod tune;

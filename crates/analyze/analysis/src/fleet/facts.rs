@@ -10,6 +10,9 @@ use vmtax_model::{Estimate, FLEET_LEVEL, FactEffect, FactValue, Interval};
 /// Above so many hosts their ranks' sum is as good as normal.
 const FEW: usize = 20;
 
+/// Of a fact so many values are compared with the most common one: nearly every host may have one of its own.
+const MAX_VALUES: usize = 200;
+
 /// A host, as far as facts may explain it.
 pub struct Host<'a> {
     pub class: usize,
@@ -88,22 +91,24 @@ fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) 
     }
     let tests = of_value.len() as f64;
     let least = of_value.values().map(|members| by_ranks(members, hosts, ranks)).fold(1.0, f64::min);
-    let count = |value: &str, counts: fn(&Host) -> bool| {
-        hosts.iter().filter(|host| host.values[fact] == value && counts(host)).count()
-    };
+    let counts = counts(fact, hosts);
     let mut order: Vec<&str> = of_value.keys().copied().collect();
     order.sort_by_key(|value| std::cmp::Reverse(of_value[value].len()));
     let reference = order[0];
     let levels = levels(&values_of_class, reference, hosts);
-    let subjects = order[1..].iter().filter(|value| count(value, |host| host.is_subject) > 0).count().max(1);
-    let shifts: BTreeMap<&str, Estimate> = order[1..]
-        .iter()
-        .filter_map(|&value| Some((value, against(value, reference, &values_of_class, &levels, hosts, subjects)?)))
+    let mut compared: Vec<&str> = order[1..].to_vec();
+    // Those of outliers first, then those of most hosts.
+    compared.sort_by_key(|value| counts[value].outliers == 0);
+    compared.truncate(MAX_VALUES);
+    let subjects = compared.iter().filter(|&&value| counts[value].subjects > 0).count().max(1);
+    let shifts: BTreeMap<&str, Estimate> = compared
+        .into_iter()
+        .filter_map(|value| Some((value, against(value, reference, &values_of_class, &levels, hosts, subjects)?)))
         .collect();
     let values = order.iter().map(|&value| FactValue {
         value: value.to_owned(),
-        hosts: count(value, |_| true) as u32,
-        outliers: count(value, |host| host.is_outlier) as u32,
+        hosts: counts[value].hosts,
+        outliers: counts[value].outliers,
         ratio: shifts.get(value).map(ratio),
     });
     Some(FactEffect {
@@ -113,6 +118,26 @@ fn effect(fact: usize, name: &str, hosts: &[Host], ranks: &[(f64, f64, usize)]) 
         same_as: Vec::new(),
         values: values.collect(),
     })
+}
+
+/// Hosts with a value of a fact.
+#[derive(Default)]
+struct Counts {
+    hosts: u32,
+    subjects: u32,
+    outliers: u32,
+}
+
+/// In one pass: a fact may have a value for each host.
+fn counts<'a>(fact: usize, hosts: &[Host<'a>]) -> BTreeMap<&'a str, Counts> {
+    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    for host in hosts {
+        let of_value = counts.entry(host.values[fact]).or_default();
+        of_value.hosts += 1;
+        of_value.subjects += u32::from(host.is_subject);
+        of_value.outliers += u32::from(host.is_outlier);
+    }
+    counts
 }
 
 /// How often chance gives these hosts ranks as far from the middle, within their classes.

@@ -84,7 +84,7 @@ fn simulated(size: Size, noise: Noise, slow: usize, factor: f64, random: &mut Rn
                     if noise == Noise::HeavyTailed { 1.0 + 0.05 * tail } else { (spread * normal(random)).exp() };
                 let cost = (1.0 + class as f64) * (1.0 + metric as f64) * level * whole * noise;
                 let value = if metric % 2 == 0 { cost } else { 1.0 / cost };
-                data.figures.push(FleetFigure { run: number, series: metric as u32, trial: 0, value });
+                data.figures.push(FleetFigure { run: number, series: metric as u32, trial: 0, round: 0, value });
             }
         }
     }

@@ -72,7 +72,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
 }
 
 /// vCPU index of a thread.
-fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
+pub(super) fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
     traced.threads.iter().find(|thread| thread.tid == tid).and_then(|thread| match thread.role {
         Role::Vcpu(number) => Some(number),
         _ => None,

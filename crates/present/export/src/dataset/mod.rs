@@ -2,9 +2,12 @@
 //! docs/dataset.md is the schema.
 
 mod comparisons;
+#[cfg(test)]
+mod engines_tests;
 mod facts;
 mod figures;
 mod layout;
+mod observed;
 mod read;
 mod rows;
 #[cfg(test)]
@@ -16,6 +19,8 @@ use crate::joined::ObservedTrials;
 use crate::run::Run;
 use crate::{ExportError, Requests, Segments};
 use layout::{Change, Partition};
+use observed::Observed;
+use rows::Rows;
 use std::fs::File;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
@@ -61,10 +66,10 @@ impl Dataset {
             ("facts", facts::rows(recording, &run)),
             ("comparisons", comparisons::rows(recording, &run)),
         ];
-        for (table, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
-            let change = self.put(table, &run, |file| rows.write(table, file))?;
-            added.count(change);
-        }
+        self.put_all(tables, &run, &mut added)?;
+        // What was observed may be damaged, and then the others are there.
+        let Observed { exits, samples } = Observed::of(recording, &run)?;
+        self.put_all([("exits", exits), ("samples", samples)], &run, &mut added)?;
         Ok(added)
     }
 
@@ -95,6 +100,18 @@ impl Dataset {
         })?;
         added.count(requests);
         Ok(added)
+    }
+
+    fn put_all<const N: usize>(
+        &self,
+        tables: [(&'static str, Rows); N],
+        run: &Run,
+        added: &mut Added,
+    ) -> Result<(), ExportError> {
+        for (table, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
+            added.count(self.put(table, run, |file| rows.write(table, file))?);
+        }
+        Ok(())
     }
 
     fn put(

@@ -6,7 +6,11 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use vmtax_model::samples::{
+    Access, CodeOrigin, ExitCounts, ExitRow, Function, OnCpu, Profile, ProfileFacts, Sample, Thread, TracedExits,
+};
 use vmtax_model::testing::{host, result, trial};
+use vmtax_model::{Accelerator, AddressSpace, QemuThread, Role, RoleSource, VmFacts, Vmm};
 use vmtax_model::{
     CpuFacts, HostFacts, HostIdentity, KvmClass, Machine, Measure, Metric, Outcome, Plan, QemuFacts, TrialRecord,
     WorkloadName, WorkloadSpec,
@@ -149,11 +153,98 @@ fn documented(table: &str) -> Vec<(String, String)> {
     columns.collect()
 }
 
+/// A recording in whose first trial, a native one, exits and stacks were observed of this VM.
+fn observed(folder: &Path) -> Recording {
+    let vm = VmFacts {
+        pid: 40,
+        name: Some("web-1".to_owned()),
+        binary: None,
+        vmm: Vmm::Qemu,
+        version: None,
+        managed: None,
+        accelerator: Some(Accelerator::Kvm),
+        vcpus: 1,
+        memory: 1 << 30,
+        roles_from: RoleSource::Monitor,
+        threads: vec![QemuThread { tid: 41, role: Role::Vcpu(0) }],
+        disks: vec![],
+        nics: vec![],
+        cgroup: None,
+        abilities: vec![],
+    };
+    let access = Access { space: AddressSpace::Port, address: 0x3f8, write: true };
+    let exits = |access, count| ExitRow {
+        tid: 41,
+        reason: "IO_INSTRUCTION".to_owned(),
+        access,
+        count,
+        user: 1,
+        timed: 1,
+        ticks: 100,
+    };
+    let traced = TracedExits {
+        threads: vm.threads.clone(),
+        rows: vec![exits(Some(access), 7), exits(None, 3)],
+        mhz: 1000.0,
+        ..TracedExits::default()
+    };
+    let counts = ExitCounts { seconds: 2.0, traced: Some(traced), ..ExitCounts::default() };
+    let main = Function { name: "main".to_owned(), module: String::new(), origin: CodeOrigin::Program, named: true };
+    let profile = Profile {
+        functions: vec![main],
+        stacks: vec![vec![0]],
+        threads: vec![Thread { tid: 41, name: "CPU 0/KVM".to_owned() }],
+        samples: vec![Sample { thread: 0, stack: 0, time: 0, weight: 5, cpu: 0 }],
+    };
+    let facts = ProfileFacts { pid: 40, vm: Some(vm), ..ProfileFacts::default() };
+    let recording = Recording { folder: folder.to_owned(), ..recording("db-1") };
+    let trial = recording.trial_folder(0);
+    fs::create_dir_all(&trial).unwrap();
+    fs::write(trial.join(vmtax_model::files::OBSERVED), serde_json::to_vec(&facts).unwrap()).unwrap();
+    fs::write(trial.join(vmtax_model::files::EXITS), serde_json::to_vec(&counts).unwrap()).unwrap();
+    let on_cpu = OnCpu { profile, ..OnCpu::default() };
+    fs::write(trial.join(vmtax_model::files::ON_CPU), serde_json::to_vec(&on_cpu).unwrap()).unwrap();
+    recording
+}
+
+#[test]
+fn exits_and_samples_are_those_of_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::create(&folder.path().join("dataset"), false).unwrap();
+    let mut recording = observed(&folder.path().join("recording"));
+    assert_eq!(dataset.add(&recording).unwrap(), Added { written: 5, unchanged: 0 });
+    let exits = rows(&dataset.folder, "exits");
+    let columns = ["machine", "trial", "vm", "vcpu", "space", "address", "access", "device", "register", "count"];
+    let cells = |row: &BTreeMap<String, String>| columns.map(|column| row[column].clone());
+    let named = ["native", "0", "web-1", "0", "port", "1016", "write", "serial", "data", "7"];
+    assert_eq!(cells(&exits[0]), named);
+    assert_eq!(cells(&exits[1]), ["native", "0", "web-1", "0", "null", "null", "null", "", "", "3"]);
+    assert_eq!([&exits[0]["total_ns"], &exits[0]["seconds"]], ["100.0", "2.0"]);
+    let samples = rows(&dataset.folder, "samples");
+    let columns = ["vm", "sampling", "thread", "function", "origin", "stack", "samples"];
+    let found = columns.map(|column| samples[0][column].as_str());
+    assert_eq!(found, ["web-1", "on-cpu", "vCPU 0", "main", "program", "main", "5"]);
+
+    // Of a VM that ran already there is no trial. What is damaged keeps the others in.
+    recording.trials.clear();
+    recording.manifest.started = "2026-11-25T10:00:00Z".to_owned();
+    dataset.add(&recording).unwrap();
+    assert_eq!(rows(&dataset.folder, "exits")[0]["machine"], "kvm");
+    let damaged = self::observed(&folder.path().join("damaged"));
+    fs::write(damaged.trial_folder(0).join(vmtax_model::files::EXITS), "{").unwrap();
+    let other = Dataset::create(&folder.path().join("other"), false).unwrap();
+    assert!(other.add(&damaged).unwrap_err().to_string().contains("exits.json"));
+    assert_eq!(rows(&other.folder, "figures").len(), 12);
+}
+
 #[test]
 fn the_columns_are_those_of_the_page() {
     let folder = tempfile::tempdir().unwrap();
-    Dataset::create(folder.path(), false).unwrap().add(&recording("db-1")).unwrap();
-    for (name, bytes) in files(folder.path()) {
+    let recordings = tempfile::tempdir().unwrap();
+    Dataset::create(folder.path(), false).unwrap().add(&observed(recordings.path())).unwrap();
+    let files = files(folder.path());
+    assert_eq!(files.len(), 5);
+    for (name, bytes) in files {
         let file = folder.path().join(&name);
         let reader = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
         let metadata = reader.metadata().file_metadata();

@@ -1,5 +1,6 @@
 //! Columns of a Parquet file, whoever wrote it: found by name, read as far as their types make it possible.
 
+use super::pages::{self, Unpacker};
 use super::texts::Texts;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
@@ -11,6 +12,8 @@ use std::path::Path;
 /// More rows or bytes in one group are no table of figures or facts: it is read at once. Writers make groups of 10^5 to 10^6 rows.
 const MAX_ROWS: usize = 4 << 20;
 const MAX_BYTES: i64 = 1 << 30;
+/// More rows than a group may have must take room in the file. Real ones are not so small by a factor of ten.
+const MAX_ROWS_PER_BYTE: u64 = 32;
 
 /// Why a file is left out.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +28,14 @@ pub enum Problem {
     Column(&'static str),
 }
 
-/// Opens a file and reads its groups of rows, one after the other.
-pub fn for_each_group(path: &Path, mut read: impl FnMut(&Group) -> Result<(), Problem>) -> Result<(), Problem> {
-    let file = SerializedFileReader::new(File::open(path)?)?;
-    let metadata = file.metadata();
+/// Opens a file and reads its groups of rows, one after the other. What is allocated for it is bounded, whatever it claims.
+pub fn for_each_group(path: &Path, mut read: impl FnMut(&mut Group) -> Result<(), Problem>) -> Result<(), Problem> {
+    let file = File::open(path)?;
+    let most = (file.metadata()?.len() * MAX_ROWS_PER_BYTE).max(MAX_ROWS as u64);
+    let mut unpacker = Unpacker::new()?;
+    let parquet = SerializedFileReader::new(file.try_clone()?)?;
+    let metadata = parquet.metadata();
+    let mut all_rows = 0;
     for i in 0..metadata.num_row_groups() {
         let of_group = metadata.row_group(i);
         let rows = usize::try_from(of_group.num_rows()).unwrap_or(usize::MAX);
@@ -38,26 +45,33 @@ pub fn for_each_group(path: &Path, mut read: impl FnMut(&Group) -> Result<(), Pr
             ))
             .into());
         }
-        read(&Group { reader: file.get_row_group(i)?, rows })?;
+        all_rows += rows as u64;
+        if all_rows > most {
+            return Err(ParquetError::General(format!("{all_rows} rows are more than a file of its size has")).into());
+        }
+        read(&mut Group { file: &file, reader: parquet.get_row_group(i)?, unpacker: &mut unpacker, rows })?;
     }
     Ok(())
 }
 
 /// Rows of a file.
 pub struct Group<'a> {
+    file: &'a File,
     reader: Box<dyn RowGroupReader + 'a>,
+    unpacker: &'a mut Unpacker,
     pub rows: usize,
 }
 
 impl Group<'_> {
-    fn column(&self, name: &str) -> Option<Result<ColumnReader, ParquetError>> {
-        let schema = self.reader.metadata().schema_descr();
-        let at = schema.columns().iter().position(|column| column.path().parts() == [name])?;
-        Some(self.reader.get_column_reader(at))
+    fn column(&mut self, name: &str) -> Option<Result<ColumnReader, ParquetError>> {
+        let metadata = self.reader.metadata();
+        let at = metadata.schema_descr().columns().iter().position(|column| column.path().parts() == [name])?;
+        let checked = pages::check(self.file, metadata.column(at), self.unpacker);
+        Some(checked.and_then(|()| self.reader.get_column_reader(at)))
     }
 
     /// A column of text by numbers, the empty text where it is null; `None` where there is no such column.
-    pub fn texts(&self, name: &'static str, texts: &mut Texts) -> Result<Option<Vec<u32>>, Problem> {
+    pub fn texts(&mut self, name: &'static str, texts: &mut Texts) -> Result<Option<Vec<u32>>, Problem> {
         let Some(column) = self.column(name).transpose()? else { return Ok(None) };
         let ColumnReader::ByteArrayColumnReader(column) = column else { return Err(Problem::Column(name)) };
         let values = self.values(column)?;
@@ -79,12 +93,12 @@ impl Group<'_> {
     }
 
     /// The same of a column that must be there.
-    pub fn needed_texts(&self, name: &'static str, texts: &mut Texts) -> Result<Vec<u32>, Problem> {
+    pub fn needed_texts(&mut self, name: &'static str, texts: &mut Texts) -> Result<Vec<u32>, Problem> {
         self.texts(name, texts)?.ok_or(Problem::Column(name))
     }
 
     /// A column of whole numbers, where there is one.
-    pub fn longs(&self, name: &'static str) -> Result<Option<Vec<Option<i64>>>, Problem> {
+    pub fn longs(&mut self, name: &'static str) -> Result<Option<Vec<Option<i64>>>, Problem> {
         let Some(column) = self.column(name).transpose()? else { return Ok(None) };
         let longs = match column {
             ColumnReader::Int32ColumnReader(column) => {
@@ -97,7 +111,7 @@ impl Group<'_> {
     }
 
     /// A column of figures that must be there.
-    pub fn floats(&self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
+    pub fn floats(&mut self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
         match self.column(name).ok_or(Problem::Column(name))?? {
             ColumnReader::DoubleColumnReader(column) => self.values(column),
             ColumnReader::FloatColumnReader(column) => {

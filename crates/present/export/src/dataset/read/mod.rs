@@ -3,6 +3,7 @@
 
 mod file;
 mod folder;
+mod pages;
 mod part;
 #[cfg(test)]
 mod tests;
@@ -64,9 +65,16 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     Ok(data)
 }
 
+/// Fewer files are read sooner than a thread starts.
+const FEWEST_FILES: usize = 16;
+
 /// Reads the files, each thread its share.
 fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
-    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let most = thread::available_parallelism().map_or(1, usize::from);
+    let threads = ((figures.len() + facts.len()) / FEWEST_FILES).clamp(1, most);
+    if threads == 1 {
+        return vec![Part::read(figures, facts)];
+    }
     let share = |files: &'_ [TableFile], i: usize| {
         let at = |i: usize| files.len() * i / threads;
         at(i)..at(i + 1)
@@ -185,6 +193,7 @@ impl Merged {
                 run: number,
                 series: f.series,
                 trial: f.trial,
+                round: f.round,
                 value: f.value,
             }));
             let id = self.texts.get(first.run).to_owned();

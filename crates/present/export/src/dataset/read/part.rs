@@ -17,6 +17,7 @@ pub struct Figure {
     pub date: u32,
     pub series: u32,
     pub trial: u32,
+    pub round: u32,
     pub value: f64,
 }
 
@@ -53,7 +54,7 @@ impl Part {
     }
 
     /// A file whole or not at all: what a damaged one gave before its end is forgotten.
-    fn file(&mut self, file: &TableFile, mut read: impl FnMut(&mut Part, &Group) -> Result<(), Problem>) {
+    fn file(&mut self, file: &TableFile, mut read: impl FnMut(&mut Part, &mut Group) -> Result<(), Problem>) {
         let before = (self.figures.len(), self.facts.len(), self.unusable);
         // The library's answer to some damaged files is a panic.
         let result = catch_unwind(AssertUnwindSafe(|| for_each_group(&file.path, |group| read(self, group))));
@@ -65,7 +66,7 @@ impl Part {
         }
     }
 
-    fn figures(&mut self, file: &TableFile, group: &Group) -> Result<(), Problem> {
+    fn figures(&mut self, file: &TableFile, group: &mut Group) -> Result<(), Problem> {
         let texts = &mut self.texts;
         let [run, metric, machine] = ["run", "metric", "machine"].map(|name| group.needed_texts(name, texts));
         let (run, metric, machine) = (run?, metric?, machine?);
@@ -82,7 +83,7 @@ impl Part {
         };
         let date = file.date.as_ref().map_or(empty, |date| texts.number(date));
         let sizes = group.longs("size")?;
-        let trials = group.longs("trial")?;
+        let (trials, rounds) = (group.longs("trial")?, group.longs("round")?);
         for (i, value) in values.into_iter().enumerate() {
             let Some(value) = value.filter(|v| v.is_finite() && *v > 0.0) else {
                 self.unusable += 1;
@@ -95,14 +96,15 @@ impl Part {
             if series == next {
                 self.series.push(key);
             }
-            let trial = trials.as_ref().and_then(|all| all[i]).and_then(|trial| u32::try_from(trial).ok());
-            let trial = trial.unwrap_or(self.figures.len() as u32);
-            self.figures.push(Figure { run: run[i], host: host[i], date, series, trial, value });
+            let number = |all: &Option<Vec<Option<i64>>>| u32::try_from(all.as_ref()?[i]?).ok();
+            let trial = number(&trials).unwrap_or(self.figures.len() as u32);
+            let round = number(&rounds).unwrap_or(trial);
+            self.figures.push(Figure { run: run[i], host: host[i], date, series, trial, round, value });
         }
         Ok(())
     }
 
-    fn facts(&mut self, group: &Group) -> Result<(), Problem> {
+    fn facts(&mut self, group: &mut Group) -> Result<(), Problem> {
         let texts = &mut self.texts;
         let [run, name, value] = ["run", "name", "value"].map(|name| group.needed_texts(name, texts));
         let (run, name, value) = (run?, name?, value?);

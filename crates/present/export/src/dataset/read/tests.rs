@@ -76,6 +76,25 @@ fn a_damaged_file_is_named_and_keeps_no_other_out() {
 }
 
 #[test]
+fn a_page_larger_than_it_claims_is_refused() {
+    let folder = dataset(&["a", "b"]);
+    // 32 MiB of text in 2 KB, and the page's header says 60 bytes.
+    let large = include_bytes!("../../../../../../fuzz/corpus/dataset/facts-large-page");
+    let mut bytes = large[1..].to_vec();
+    let claimed = |bytes: &[u8]| bytes.windows(2).position(|two| two[0] == 0x15 && two[1] & 0x80 != 0);
+    let at = claimed(&bytes).unwrap() + 1;
+    let end = at + bytes[at..].iter().position(|byte| byte & 0x80 == 0).unwrap();
+    bytes[at..end].fill(0x80);
+    bytes[at] |= 60;
+    bytes[end] = 0;
+    let file = &of_table(&folder, "facts")[0];
+    fs::write(file, &bytes).unwrap();
+    let data = read(folder.path(), TODAY).unwrap();
+    assert!(warns(&data, "do not decompress to their size"), "{:?}", data.warnings);
+    assert!(data.runs.iter().any(|run| !run.facts.is_empty()));
+}
+
+#[test]
 fn the_same_run_twice_counts_once() {
     let folder = dataset(&["a", "b"]);
     for table in ["figures", "facts"] {

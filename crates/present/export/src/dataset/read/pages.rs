@@ -1,0 +1,244 @@
+//! Pages of a column, checked before the library reads them: it allocates what a page claims to need, and decompresses
+//! whatever there is. A page begins with a header in Thrift's compact protocol
+//! (<https://github.com/apache/parquet-format>, `PageHeader` in parquet.thrift).
+
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use zstd::bulk::Decompressor;
+
+/// Writers make pages of at most some MiB, DuckDB of 100.
+const MAX_PAGE: usize = 128 << 20;
+/// Of a column in one group of rows.
+const MAX_COLUMN: usize = 1 << 30;
+/// Thrift allows any depth; a header has structures of structures of statistics.
+const MAX_DEPTH: u32 = 8;
+
+/// A page's header.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Header {
+    /// In the file, bytes.
+    compressed: usize,
+    /// In memory, bytes.
+    uncompressed: usize,
+    /// Bytes at the page's begin that are never compressed, of a page of the second version.
+    levels: usize,
+    /// Whether the rest is compressed, where the column is.
+    is_compressed: bool,
+}
+
+/// Checks that the pages of a column are within its part of the file, and need as much memory as they and the column claim.
+pub fn check(file: &File, column: &ColumnChunkMetaData, unpacker: &mut Unpacker) -> Result<(), ParquetError> {
+    let wrong = |what: &str| ParquetError::General(format!("the pages of {} {what}", column.column_path()));
+    let start = column.dictionary_page_offset().unwrap_or_else(|| column.data_page_offset());
+    let size = |size: i64| usize::try_from(size).ok().filter(|size| *size <= MAX_COLUMN);
+    let (Ok(start), Some(length), Some(claimed)) =
+        (u64::try_from(start), size(column.compressed_size()), size(column.uncompressed_size()))
+    else {
+        return Err(wrong("have no size that can be"));
+    };
+    let end = file.metadata().ok().and_then(|file| file.len().checked_sub(start)).unwrap_or(0);
+    if length as u64 > end {
+        return Err(wrong("go beyond the file's end"));
+    }
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, start).map_err(|e| ParquetError::External(Box::new(e)))?;
+    let (mut rest, mut needed) = (&bytes[..], 0);
+    while !rest.is_empty() {
+        let mut thrift = Thrift(rest);
+        let header = thrift.header().ok_or_else(|| wrong("are damaged"))?;
+        let page = thrift.0.get(..header.compressed).ok_or_else(|| wrong("are cut off"))?;
+        rest = &thrift.0[header.compressed..];
+        needed += header.uncompressed;
+        if header.uncompressed > MAX_PAGE || needed > claimed {
+            return Err(wrong("need more memory than they should"));
+        }
+        if matches!(column.compression(), Compression::ZSTD(_)) && header.is_compressed {
+            let packed = page.get(header.levels..).ok_or_else(|| wrong("are cut off"))?;
+            let size = header.uncompressed.saturating_sub(header.levels);
+            unpacker.check(packed, size).map_err(|()| wrong("do not decompress to their size"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Decompresses pages to see that they do not need more memory than they claim.
+pub struct Unpacker {
+    zstd: Decompressor<'static>,
+    page: Vec<u8>,
+}
+
+impl Unpacker {
+    pub fn new() -> std::io::Result<Unpacker> {
+        Ok(Unpacker { zstd: Decompressor::new()?, page: Vec::new() })
+    }
+
+    fn check(&mut self, packed: &[u8], size: usize) -> Result<(), ()> {
+        self.page.clear();
+        self.page.reserve_exact(size);
+        // What is empty may be no bytes at all.
+        if size == 0 && packed.is_empty() {
+            return Ok(());
+        }
+        let unpacked = self.zstd.decompress_to_buffer(packed, &mut self.page).map_err(|_| ())?;
+        if self.page.capacity() > MAX_PAGE / 8 {
+            self.page = Vec::new();
+        }
+        if unpacked == size { Ok(()) } else { Err(()) }
+    }
+}
+
+/// What is left to read of a structure in Thrift's compact protocol.
+struct Thrift<'a>(&'a [u8]);
+
+impl Thrift<'_> {
+    /// A page's header; `None` where there is none.
+    fn header(&mut self) -> Option<Header> {
+        let mut header = Header { is_compressed: true, ..Header::default() };
+        let mut field = 0;
+        while let Some(kind) = self.field(&mut field)? {
+            match (field, kind) {
+                (2, 5) => header.uncompressed = self.size()?,
+                (3, 5) => header.compressed = self.size()?,
+                (8, 12) => self.second_version(&mut header)?,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Some(header)
+    }
+
+    fn second_version(&mut self, header: &mut Header) -> Option<()> {
+        let mut field = 0;
+        while let Some(kind) = self.field(&mut field)? {
+            match (field, kind) {
+                (5 | 6, 5) => header.levels = header.levels.checked_add(self.size()?)?,
+                (7, 2) => header.is_compressed = false,
+                _ => self.skip(kind, MAX_DEPTH)?,
+            }
+        }
+        Some(())
+    }
+
+    /// The type of the next field, with its number; the inner `None` at the structure's end.
+    fn field(&mut self, number: &mut i64) -> Option<Option<u8>> {
+        let byte = self.byte()?;
+        if byte & 15 == 0 {
+            return (byte == 0).then_some(None);
+        }
+        *number = match byte >> 4 {
+            0 => self.int()?,
+            delta => number.checked_add(i64::from(delta))?,
+        };
+        Some(Some(byte & 15))
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn int(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn size(&mut self) -> Option<usize> {
+        self.int()?.try_into().ok()
+    }
+
+    fn advance(&mut self, bytes: u64) -> Option<()> {
+        self.0 = self.0.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn skip(&mut self, kind: u8, depth: u32) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match kind {
+            // Of a field the value is in its type.
+            1 | 2 => Some(()),
+            3 => self.advance(1),
+            4..=6 => self.varint().map(drop),
+            7 => self.advance(8),
+            8 => {
+                let length = self.varint()?;
+                self.advance(length)
+            }
+            9 | 10 => {
+                let byte = self.byte()?;
+                let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+                (0..count).try_for_each(|_| self.skip_element(byte & 15, depth))
+            }
+            12 => {
+                let mut field = 0;
+                while let Some(kind) = self.field(&mut field)? {
+                    self.skip(kind, depth)?;
+                }
+                Some(())
+            }
+            // No header has a map.
+            _ => None,
+        }
+    }
+
+    /// Of a list a truth value is a byte.
+    fn skip_element(&mut self, kind: u8, depth: u32) -> Option<()> {
+        if matches!(kind, 1 | 2) { self.advance(1) } else { self.skip(kind, depth) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headers_of_both_versions() {
+        // i32 fields 1, 2 and 3 (0, 150, 100), a structure in field 5 with an i32 and a text, the end.
+        let first = [0x15, 0, 0x15, 0xac, 2, 0x15, 0xc8, 1, 0x2c, 0x15, 4, 0x18, 2, b'h', b'i', 0, 0, 99];
+        let mut thrift = Thrift(&first);
+        let header = Header { compressed: 100, uncompressed: 150, levels: 0, is_compressed: true };
+        assert_eq!((thrift.header(), thrift.0), (Some(header), &[99][..]));
+        // Field 8 with lengths of levels in its fields 5 and 6, and false in 7.
+        let second = [0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x55, 4, 0x15, 6, 0x12, 0, 0];
+        let header = Header { compressed: 10, uncompressed: 10, levels: 5, is_compressed: false };
+        assert_eq!(Thrift(&second).header(), Some(header));
+        assert_eq!(Thrift(&first[..9]).header(), None);
+        // A negative size.
+        assert_eq!(Thrift(&[0x15, 0, 0x15, 1, 0]).header(), None);
+    }
+
+    #[test]
+    fn a_page_that_decompresses_to_more_than_it_claims_is_refused() {
+        let packed = zstd::bulk::compress(&vec![0; 64 << 20], 3).unwrap();
+        assert!(packed.len() < 10_000);
+        let mut unpacker = Unpacker::new().unwrap();
+        assert_eq!(unpacker.check(&packed, 1000), Err(()));
+        assert_eq!(unpacker.check(&packed, 64 << 20), Ok(()));
+        assert_eq!(unpacker.check(&packed, (64 << 20) + 1), Err(()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut thrift = Thrift(&bytes);
+            if thrift.header().is_some() {
+                prop_assert!(thrift.0.len() < bytes.len());
+            }
+        }
+    }
+}
