@@ -3,6 +3,7 @@
 mod analysis;
 mod candidates;
 mod handover;
+mod like;
 mod options;
 
 pub(crate) use analysis::GuestTuning;

@@ -13,7 +13,7 @@ fn row<'a>(found: &'a Value, name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {found:#}"))
 }
 
-fn kept(found: &Value) -> Vec<&str> {
+pub(crate) fn kept(found: &Value) -> Vec<&str> {
     let rows = found["candidates"].as_array().unwrap().iter();
     rows.filter(|row| row["verdict"] == "keep").map(|row| row["name"].as_str().unwrap()).collect()
 }
@@ -69,7 +69,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
 }
 
 /// The words of that kernel's guest.
-fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
+pub(crate) fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
     let start = start.words("--machine kvm --kernel").arg(&guest.kernel);
     let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
     let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
