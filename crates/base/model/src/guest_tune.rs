@@ -23,6 +23,9 @@ pub struct GuestTuneSpec {
     /// Whose twin the guest is; absent for one of vmtax's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<TwinOf>,
+    /// What of a fio job is otherwise here, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job_notes: Vec<String>,
     /// What was measured, in this order: empty until the tuning begins.
     #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<GuestTunePart>,
@@ -166,6 +169,8 @@ pub struct GuestTuneFindings {
     pub at_most: Option<f64>,
     /// What was not tried.
     pub not_tried: Vec<NotTried>,
+    /// What of the fio job that the workload is from is otherwise here, a line each.
+    pub job_notes: Vec<String>,
     /// Whose twin it was measured on; null for a guest of vmtax's own.
     pub like: Option<TwinOf>,
     /// Why it ended before all was decided.

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod candidates;
+mod fio;
 mod handover;
 mod like;
 mod options;

@@ -1,10 +1,12 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
 use super::candidates::{Tuned, candidates, defaults, uncovered};
+use super::fio::{self, Job};
 use super::like;
 use crate::exec::root_share;
 use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
+use std::path::PathBuf;
 use vmtax_model::{
     CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, Plan, Study, Variant, WorkloadName, WorkloadSpec,
 };
@@ -31,6 +33,9 @@ pub struct GuestTuneOptions {
     /// The disk of that VM that is tuned, as vda or the ID of its device [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
     disk: Option<String>,
+    /// Take the block requests of this fio job file in place of WORKLOAD; what they cannot do is refused by its name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
+    fio: Option<PathBuf>,
     /// Setting of the disk to begin with, in place of QEMU's default: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
@@ -63,8 +68,9 @@ impl GuestTuneOptions {
             Some(_) => return OptionsError::usage("a tuning is of one guest: name one with --machine, as kvm or tcg"),
         };
         let guest = like.as_mut().map_or_else(Guest::default, |twin| like::guest(twin, machine));
+        let job = self.fio.as_deref().map(fio::job).transpose()?;
         let is_command = self.words.first().is_some_and(|first| first.parse() == Ok(WorkloadName::Exec));
-        let requests = if is_command { None } else { Some(self.requests(block)?) };
+        let requests = if is_command { None } else { Some(self.requests(job.as_ref(), block)?) };
         let work = requests.as_ref().map(block_work).transpose()?;
         if let Some(twin) = &mut like {
             let is_uncovered = uncovered(&twin.disk.set, twin.disk.size).is_some();
@@ -102,16 +108,25 @@ impl GuestTuneOptions {
         };
         let (candidates, not_tried) = candidates(&tuned, &disk);
         let budget_s = duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
-        let spec =
-            GuestTuneSpec { metric, budget_s, candidates, not_tried, like: like.map(like::notes), parts: Vec::new() };
+        let job_notes = job.map_or_else(Vec::new, |job| job.notes);
+        let spec = GuestTuneSpec {
+            metric,
+            budget_s,
+            candidates,
+            not_tried,
+            like: like.map(like::notes),
+            job_notes,
+            parts: Vec::new(),
+        };
         let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command });
         let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
         self.common.complete(Plan { study, guest, variants: vec![baseline], ..plan })
     }
 
-    /// The block requests.
-    fn requests(&self, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+    /// The block requests, by the words or the fio `job`.
+    fn requests(&self, job: Option<&Job>, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
+            [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
             [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
             words => words.to_vec(),
         };

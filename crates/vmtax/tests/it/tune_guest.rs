@@ -69,7 +69,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
 }
 
 /// The words of that kernel's guest.
-pub(crate) fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
+fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
     let start = start.words("--machine kvm --kernel").arg(&guest.kernel);
     let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
     let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());

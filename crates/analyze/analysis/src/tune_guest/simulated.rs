@@ -35,6 +35,7 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
         candidates: (0..candidates).map(candidate).collect(),
         not_tried: Vec::new(),
         like: None,
+        job_notes: Vec::new(),
         parts: Vec::new(),
     };
     let variants = vec![Variant { name: GuestTuneSpec::BASELINE.to_owned(), ..Variant::default() }];
