@@ -59,6 +59,16 @@ pub enum Fault {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A twin of somebody's VM does not boot.
+    #[error(
+        "the twin of {like} failed to boot: {source}\nReplace what stands in the way: --qemu, --machine-type, --cpu-model, --memory or --machine"
+    )]
+    Twin {
+        /// Whose twin.
+        like: String,
+        /// Why.
+        source: vmtax_vm::MachineError,
+    },
     /// Options that do not go together, or say nothing.
     #[error("{0}")]
     Usage(String),

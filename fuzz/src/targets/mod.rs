@@ -27,6 +27,7 @@ mod trace_pages;
 mod trace_perf;
 mod trace_simple;
 mod trace_text;
+mod twin;
 mod vm_settings;
 mod wire;
 
@@ -68,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "trace_perf", run: trace_perf::run },
     Target { name: "trace_simple", run: trace_simple::run },
     Target { name: "trace_text", run: trace_text::run },
+    Target { name: "twin", run: twin::run },
     Target { name: "vm_settings", run: vm_settings::run },
     Target { name: "wire", run: wire::run },
 ];

@@ -58,6 +58,7 @@ fn host() {
         &std::env::current_exe().unwrap(),
         &[],
         vmtax_guests::kernel::Purpose::Workloads,
+        &[],
         &initramfs,
     )
     .unwrap();

@@ -3,6 +3,7 @@
 use crate::{BeforeAfter, Comparison, Metric, NotTried, TuneVerdict, Variant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// What is tried on a guest that is booted for it. It is the plan's `[tune-guest]`; the plan's first variant is the
 /// baseline.
@@ -19,9 +20,34 @@ pub struct GuestTuneSpec {
     /// What is not tried here, and why.
     #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
     pub not_tried: Vec<NotTried>,
+    /// Whose twin the guest is; absent for one of vmtax's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<TwinOf>,
+    /// What of a fio job is otherwise here, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job_notes: Vec<String>,
     /// What was measured, in this order: empty until the tuning begins.
     #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<GuestTunePart>,
+}
+
+/// The VM whose twin a guest is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TwinOf {
+    /// What it is: `libvirt domain web01 (PID 4711)`.
+    pub source: String,
+    /// The disk that is tuned, by the VM's name of it.
+    pub disk: String,
+    /// Its image, which is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PathBuf>,
+    /// What the twin has not, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_twinned: Vec<String>,
+    /// The domain as libvirt has it stored, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_xml: Option<String>,
 }
 
 /// A change of the guest's configuration that is tried.
@@ -143,6 +169,10 @@ pub struct GuestTuneFindings {
     pub at_most: Option<f64>,
     /// What was not tried.
     pub not_tried: Vec<NotTried>,
+    /// What of the fio job that the workload is from is otherwise here, a line each.
+    pub job_notes: Vec<String>,
+    /// Whose twin it was measured on; null for a guest of vmtax's own.
+    pub like: Option<TwinOf>,
     /// Why it ended before all was decided.
     pub ended: Option<String>,
     /// Rounds in all.

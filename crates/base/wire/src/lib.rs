@@ -30,6 +30,8 @@ pub const SHARE_MAC: &str = "52:54:00:76:6d:78";
 pub const NET_MAC: &str = "52:54:00:76:6d:79";
 /// On a guest's kernel command line: it has the network card that is measured. The kernel hands it to the agent.
 pub const NET_PARAMETER: &str = "vmtax.net";
+/// On a guest's kernel command line: its measured disk appears a moment after its driver, which probes it while the kernel goes on.
+pub const DISK_PARAMETER: &str = "vmtax.disk";
 /// The address of the measured network card, or natively of its counterpart, and its mask.
 pub const NET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 15);
 pub const NET_MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);

@@ -1,6 +1,6 @@
 //! A guest's first process: sets up the system that workloads need, serves requests, and powers off.
 
-use crate::devices::{disk_with_serial, wait_for};
+use crate::devices::{disk_with_serial, measured_disk, wait_for};
 use crate::error::AgentError;
 use crate::{modules, network, serve};
 use rustix::fs::{Mode, OFlags};
@@ -10,7 +10,7 @@ use rustix::termios;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use vmtax_model::Places;
-use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
+use vmtax_wire::{FILES_SERIAL, PORT};
 
 const CONSOLE: &str = "/dev/ttyS0";
 const FILES: &str = "/files";
@@ -37,7 +37,7 @@ fn set_up_and_serve() -> Result<(), AgentError> {
         Some(port) => port,
         None => console()?,
     };
-    let disk = disk_with_serial(DISK_SERIAL);
+    let disk = measured_disk();
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
     let echo = network::measured().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
     serve(channel, &Places { files, disk, share: None, echo, notified: false }, complaints)

@@ -3,7 +3,7 @@
 use crate::{Requirements, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
-use vmtax_model::{KernelFacts, Machine, ShareMethod};
+use vmtax_model::{KernelFacts, Machine, Plan, ShareMethod};
 use vmtax_vm::{Boot, GuestImage, MachineError, Scratch, VmmProgram};
 use vmtax_workload::CheckedPlan;
 
@@ -39,7 +39,8 @@ impl Images {
                 None => {
                     let initramfs = scratch.folder().join(format!("initramfs-{}.cpio", made.len()));
                     let program = Path::new("/proc/self/exe");
-                    let packed = vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &initramfs)?;
+                    let packed =
+                        vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &drivers(plan), &initramfs)?;
                     images.refused.extend(packed.refused);
                     let vmlinux = scratch.folder().join(format!("vmlinux-{}", made.len()));
                     GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }
@@ -73,6 +74,21 @@ impl Images {
         });
         boot.ok_or_else(|| no_program(machine))
     }
+}
+
+/// The modules of the buses on which the variants have the measured disk, virtio-blk's aside.
+fn drivers(plan: &Plan) -> Vec<&'static str> {
+    let mut all: Vec<&str> = Vec::new();
+    for variant in &plan.variants {
+        let modules: &[&str] = match variant.get("bus") {
+            Some("virtio-scsi") => &["virtio_scsi", "sd_mod"],
+            Some("sata") => &["ahci", "sd_mod"],
+            Some("nvme") => &["nvme"],
+            _ => &[],
+        };
+        all.extend(modules.iter().filter(|module| !all.contains(module)).copied().collect::<Vec<_>>());
+    }
+    all
 }
 
 /// The error of a guest without a VMM or an image.

@@ -21,13 +21,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::CpuTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Variant, Warning, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
 use vmtax_vm::{
     CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
-    Streams,
+    Streams, disk_images_mib,
 };
 use vmtax_workload::CheckedPlan;
 use write_trial::{TrialNotes, note_boot, note_memory_tree};
@@ -130,6 +131,8 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
     let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Disk).then_some(DiskKind::Data);
     let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
+    let disks: Vec<BTreeMap<String, String>> = plan.variants.iter().map(Variant::disk).collect();
+    let images_mib = if disk.is_some() { images_mib + disk_images_mib(disks.iter()) } else { images_mib };
     // A command uses the host's files.
     let files = guest && plan.command().is_none();
     Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
@@ -194,7 +197,8 @@ impl<'a> Run<'a> {
             events: self.events,
             interrupt: self.interrupt,
         };
-        match vmtax_vm::start(&setup) {
+        let image = if slot.machine.is_guest() { self.scratch.make_image(&variant_setup.disk) } else { Ok(()) };
+        match image.and_then(|()| vmtax_vm::start(&setup)) {
             Ok(session) => {
                 self.booted.insert((slot.machine, slot.variant));
                 self.trials(boot, session, log, control_s, &placement)

@@ -159,6 +159,14 @@ pub enum MachineError {
         /// Its error, or the reason why it did not start.
         said: String,
     },
+    /// An image of the guest's disk cannot be made.
+    #[error("qemu-img {words}: {said}. Install qemu-utils, or give other options of the image (format, image.OPTION)")]
+    Image {
+        /// Its arguments before the files.
+        words: String,
+        /// What it said, or why it did not start.
+        said: String,
+    },
     /// QEMU ended before the agent responded, and logged the reason.
     #[error("QEMU ended before the guest booted, with exit status {status}:\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
     Refused {

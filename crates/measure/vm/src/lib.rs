@@ -21,6 +21,7 @@ mod setup;
 mod share;
 mod start;
 mod state_file;
+mod twin;
 mod vm;
 mod vmm;
 
@@ -41,13 +42,14 @@ pub use running::RunningMachine;
 pub use sandbox::mountinfo::{Mount, mounts};
 pub use sandbox::root::{RootMounts, root_mounts};
 pub use scratch::tree::tree_room;
-pub use scratch::{DiskKind, Needs, Scratch, remove_scratch};
+pub use scratch::{DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
 pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
+pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
 pub use vm::{FindError, Vm, running};
-pub use vmm::qemu::disk_arguments::file_option;
+pub use vmm::qemu::disk_arguments::{file_option, is_image_setting};
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{

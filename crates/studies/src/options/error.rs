@@ -23,6 +23,9 @@ pub enum OptionsError {
     /// No running VM has the name.
     #[error(transparent)]
     Vm(#[from] FindError),
+    /// There is no twin of what they name.
+    #[error(transparent)]
+    Twin(#[from] vmtax_vm::TwinError),
     /// A file or folder that they name cannot be used.
     #[error("{what}: {source}")]
     File {

@@ -3,16 +3,18 @@
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::file_option;
+use vmtax_vm::{edit_domain, file_option, is_image_setting};
 
 type Settings = BTreeMap<String, String>;
 
 /// Settings of the disk that `-drive` has for the image and its cache.
 const DRIVE: [&str; 2] = ["aio", "cache"];
 /// Settings of the disk that libvirt has as an attribute of `<driver>`, by its name of them.
-const DRIVER: [(&str, &str); 8] = [
+const DRIVER: [(&str, &str); 10] = [
     ("aio", "io"),
     ("cache", "cache"),
+    ("detect-zeroes", "detect_zeroes"),
+    ("discard", "discard"),
     ("event_idx", "event_idx"),
     ("ioeventfd", "ioeventfd"),
     ("num-queues", "queues"),
@@ -29,11 +31,41 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
     let disk = |set: &Settings| Variant { name: String::new(), set: set.clone() }.disk();
     let (before, after) = (disk(&found.baseline), disk(&found.tuned));
     let file = |name, content: String| ReportFile { name, content: content.into_bytes() };
-    vec![
+    let mut all = vec![
         file("tuned/qemu.args", qemu(answer, &traps(found), &before, &after)),
         file("tuned/libvirt.xml", libvirt(answer, &traps(found), &before, &after)),
         file("tuned/UNDO.md", undo(&before, &after)),
-    ]
+    ];
+    let domain = found.like.as_ref().and_then(|like| {
+        let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
+        let changed = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let xml = like.domain_xml.as_deref()?;
+        Some((xml, edit_domain(xml, &like.disk, &changed)?))
+    });
+    if let Some((before, edit)) = domain {
+        all.push(file("tuned/domain.xml", edit.xml));
+        all.push(file("tuned/domain.diff", edit.diff));
+        all.push(file("tuned/undo.xml", before.to_owned()));
+    }
+    all
+}
+
+/// What an image with other options needs; `None` where it stays as it is.
+fn conversion(before: &Settings, after: &Settings) -> Option<String> {
+    let of_image = |(key, _): &(&String, &String)| *key == "format" || key.starts_with("image.");
+    let of = |settings: &Settings| {
+        settings.iter().filter(of_image).map(|(key, value)| (key.clone(), value.clone())).collect::<Settings>()
+    };
+    if of(before) == of(after) {
+        return None;
+    }
+    let format = after.get("format").map_or("raw", String::as_str);
+    let options = after.iter().filter_map(|(key, value)| Some(format!("{}={value}", key.strip_prefix("image.")?)));
+    let options: Vec<String> = options.filter(|option| format != "raw" && !option.starts_with("size=")).collect();
+    let options = if options.is_empty() { String::new() } else { format!(" -o {}", options.join(",")) };
+    Some(format!(
+        "The image has to be converted while the VM is shut down: qemu-img convert -O {format}{options} DISK NEW"
+    ))
 }
 
 /// When what is kept harms, a line each.
@@ -42,9 +74,17 @@ fn traps(found: &GuestTuneFindings) -> Vec<String> {
     kept.map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap)).collect()
 }
 
-/// Whether a setting does nothing.
+/// Whether a setting does nothing, or stands elsewhere.
 fn is_nothing(key: &str, value: &str) -> bool {
-    (key == "iothread" && value == "off") || (key.starts_with("throttling.") && value == "0")
+    (key == "iothread" && value == "off")
+        || (key.starts_with("throttling.") && value == "0")
+        || ["bus", "format"].contains(&key)
+        || key.starts_with("image.")
+}
+
+/// The image's format, where it is known.
+fn format_of(settings: &Settings) -> &str {
+    settings.get("format").map_or("FORMAT", String::as_str)
 }
 
 fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
@@ -53,26 +93,41 @@ fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
 
 /// QEMU's arguments of a disk with these settings.
 fn arguments(settings: &Settings) -> Vec<String> {
-    let mut drive = "-drive file=DISK,format=FORMAT,if=none,id=disk0".to_owned();
-    let mut device = "-device virtio-blk-pci,drive=disk0".to_owned();
+    let mut drive = format!("-drive file=DISK,format={},if=none,id=disk0", format_of(settings));
+    let (controller, front) = match settings.get("bus").map(String::as_str) {
+        Some("virtio-scsi") => (Some("-device virtio-scsi-pci,id=scsi0"), "-device scsi-hd,bus=scsi0.0,drive=disk0"),
+        Some("sata") => (Some("-device ahci,id=ahci0"), "-device ide-hd,bus=ahci0.0,drive=disk0"),
+        Some("nvme") => (None, "-device nvme,serial=disk0,drive=disk0"),
+        _ => (None, "-device virtio-blk-pci,drive=disk0"),
+    };
+    let is_scsi = controller.is_some_and(|controller| controller.contains("scsi"));
+    let (mut controller, mut front) = (controller.map(str::to_owned), front.to_owned());
+    // Of a SCSI disk the controller has what is of virtio.
+    let device = controller.as_mut().filter(|_| is_scsi).unwrap_or(&mut front);
     let mut object = None;
     for (key, value) in set_of(settings) {
         if key == "iothread" {
             object = Some("-object iothread,id=iothread0".to_owned());
-            device += ",iothread=iothread0";
-        } else if DRIVE.contains(&key) || key.starts_with("throttling.") {
+            *device += ",iothread=iothread0";
+        } else if DRIVE.contains(&key) || key.starts_with("throttling.") || is_image_setting(key, value) {
             drive += &format!(",{key}={value}");
         } else if let Some(key) = file_option(key) {
             drive += &format!(",file.{key}={value}");
         } else {
-            device += &format!(",{}={value}", key.strip_prefix("device.").unwrap_or(key));
+            let name = match key {
+                "num-queues" if is_scsi => "num_queues",
+                "queue-size" if is_scsi => "virtqueue_size",
+                key => key.strip_prefix("device.").unwrap_or(key),
+            };
+            *device += &format!(",{name}={value}");
         }
     }
-    object.into_iter().chain([drive, device]).collect()
+    object.into_iter().chain([drive]).chain(controller).chain([front]).collect()
 }
 
 fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
-    let traps: String = traps.iter().map(|trap| format!("# {trap}\n")).collect();
+    let convert = conversion(before, after);
+    let traps: String = traps.iter().chain(&convert).map(|trap| format!("# {trap}\n")).collect();
     let undo = arguments(before).into_iter().map(|line| format!("# {line}\n"));
     format!(
         "# {answer}\n{traps}\
@@ -85,9 +140,18 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 }
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
-    let missing = set_of(after).filter(|(key, _)| attribute_of(key).is_none() && !is_property(key));
+    let is_missing =
+        |(key, value): &(&str, &str)| attribute_of(key).is_none() && !is_property(key, value) && *key != "cache-size";
+    let missing = set_of(after).filter(is_missing);
     let missing = missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
-    let notes: String = traps.iter().cloned().chain(missing).map(|note| format!("     {}\n", comment(&note))).collect();
+    let cache = after.get("cache-size").map(|bytes| {
+        format!("In <driver>: <metadata_cache><max_size unit='bytes'>{bytes}</max_size></metadata_cache>")
+    });
+    let bus = after.get("bus").filter(|bus| *bus == "virtio-blk" && before.get("bus") != Some(bus));
+    let bus = bus.map(|_| "In <target>: bus='virtio'; remove the disk's <address>".to_owned());
+    let others = conversion(before, after).into_iter().chain(cache).chain(bus);
+    let notes: String =
+        traps.iter().cloned().chain(missing).chain(others).map(|note| format!("     {}\n", comment(&note))).collect();
     let was: String =
         set_of(before).filter_map(|(key, value)| property(key, value)).map(|line| line.trim().to_owned()).collect();
     let has_iothread = set_of(after).any(|(key, _)| key == "iothread");
@@ -126,8 +190,10 @@ fn attribute_of(key: &str) -> Option<&'static str> {
 }
 
 /// Whether a setting is a property of the device for which libvirt has no attribute.
-fn is_property(key: &str) -> bool {
-    attribute_of(key).is_none() && !key.starts_with("throttling.") && file_option(key).is_none()
+fn is_property(key: &str, value: &str) -> bool {
+    // The block layer's discard and virtio-blk's have the same name.
+    let is_attribute = attribute_of(key).is_some() && !(key == "discard" && ["on", "off"].contains(&value));
+    !is_attribute && !key.starts_with("throttling.") && file_option(key).is_none() && !is_image_setting(key, value)
 }
 
 /// A value in an attribute of XML, between single quotes.
@@ -143,16 +209,16 @@ fn comment(text: &str) -> String {
 /// libvirt's element of a disk's settings.
 fn driver(settings: &Settings) -> String {
     let known = |(key, value): (&str, &str)| {
-        let name = attribute_of(key)?;
+        let name = attribute_of(key).filter(|_| !is_property(key, value))?;
         Some(format!(" {name}='{}'", if key == "iothread" { "1".to_owned() } else { escaped(value) }))
     };
     let attributes: String = set_of(settings).filter_map(known).collect();
-    format!("<driver name='qemu' type='FORMAT'{attributes}/>")
+    format!("<driver name='qemu' type='{}'{attributes}/>", format_of(settings))
 }
 
 /// The element of such a property.
 fn property(key: &str, value: &str) -> Option<String> {
-    if !is_property(key) {
+    if !is_property(key, value) {
         return None;
     }
     let key = key.strip_prefix("device.").unwrap_or(key);
@@ -231,6 +297,17 @@ mod tests {
             xml.contains("name='discard' type='bool' value='false'") && xml.contains("'&lt;a&apos;b&gt;'"),
             "{xml}"
         );
+        let scsi = settings(&[("bus", "virtio-scsi"), ("cache", "none"), ("format", "qcow2"), ("num-queues", "2")]);
+        let virtio = settings(&[("bus", "virtio-blk"), ("cache", "none"), ("format", "raw"), ("cache-size", "9")]);
+        let text = qemu("", &[], &scsi, &virtio);
+        assert!(
+            text.contains("# -device virtio-scsi-pci,id=scsi0,num_queues=2\n# -device scsi-hd,bus=scsi0.0"),
+            "{text}"
+        );
+        assert!(text.contains("qemu-img convert -O raw DISK NEW") && text.contains("format=raw,if=none"), "{text}");
+        let xml = libvirt("", &[], &scsi, &virtio);
+        assert!(xml.contains("bus='virtio'") && xml.contains("<max_size unit='bytes'>9<"), "{xml}");
+        assert!(!xml.contains("qemu:property") && !xml.contains("no element"), "{xml}");
         let text = undo(&before, &after);
         assert!(text.contains("| `cache=none` | `cache=writethrough` |"), "{text}");
         assert!(text.contains("| `iothread=on` | leave it out |"), "{text}");

@@ -2,7 +2,9 @@
 
 mod analysis;
 mod candidates;
+mod fio;
 mod handover;
+mod like;
 mod options;
 
 pub(crate) use analysis::GuestTuning;

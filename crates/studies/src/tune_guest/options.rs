@@ -1,12 +1,16 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
-use super::candidates::{Tuned, candidates, defaults};
+use super::candidates::{Tuned, candidates, defaults, uncovered};
+use super::fio::{self, Job};
+use super::like;
 use crate::exec::root_share;
 use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
+use std::path::PathBuf;
 use vmtax_model::{
-    CommandSpec, GuestTune, GuestTuneSpec, HostFacts, Metric, Plan, Study, Variant, WorkloadName, WorkloadSpec,
+    CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, Plan, Study, Variant, WorkloadName, WorkloadSpec,
 };
+use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
 
 /// How long to measure in all, s.
@@ -23,6 +27,15 @@ pub struct GuestTuneOptions {
     /// [default: disk rw=randread]
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
+    /// Begin with a twin of this VM: a running VM, a libvirt domain, a file with its XML, or a QEMU command line in quotes
+    #[arg(long, value_name = "VM|XML|CMD", conflicts_with = "vm")]
+    like: Option<String>,
+    /// The disk of that VM that is tuned, as vda or the ID of its device [default: the first]
+    #[arg(long, value_name = "DISK", requires = "like")]
+    disk: Option<String>,
+    /// Take the block requests of this fio job file in place of WORKLOAD; what they cannot do is refused by its name
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
+    fio: Option<PathBuf>,
     /// Setting of the disk to begin with, in place of QEMU's default: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
@@ -47,12 +60,25 @@ impl GuestTuneOptions {
         if self.common.measurement.rounds.is_some() {
             return OptionsError::usage("a tuning takes as many rounds as it needs: bound it with --duration");
         }
+        let mut like = self.like.as_ref().map(|like| twin(like, self.disk.as_deref())).transpose()?;
+        let usual = host.default_guest();
         let machine = match self.common.measurement.machine.as_deref() {
-            None => host.default_guest(),
+            None => like.as_ref().map_or(usual, |twin| like::machine(twin, usual)),
             Some([one]) if one.is_guest() => *one,
             Some(_) => return OptionsError::usage("a tuning is of one guest: name one with --machine, as kvm or tcg"),
         };
+        let guest = like.as_mut().map_or_else(Guest::default, |twin| like::guest(twin, machine));
+        let job = self.fio.as_deref().map(fio::job).transpose()?;
+        let is_command = self.words.first().is_some_and(|first| first.parse() == Ok(WorkloadName::Exec));
+        let requests = if is_command { None } else { Some(self.requests(job.as_ref(), block)?) };
+        let work = requests.as_ref().map(block_work).transpose()?;
+        if let Some(twin) = &mut like {
+            let is_uncovered = uncovered(&twin.disk.set, twin.disk.size).is_some();
+            // A command writes to the disk.
+            like::size(twin, is_uncovered, work.as_ref().is_none_or(|work| work.write));
+        }
         let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults() };
+        baseline.set.extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
         baseline.set.extend(settings(&self.from, "KEY=VALUE, as in --from cache=writethrough")?);
         let disk = baseline.disk();
         if let Some(other) = baseline.set.keys().find(|key| !disk.contains_key(*key)) {
@@ -67,29 +93,40 @@ impl GuestTuneOptions {
         };
         let (workload, metric) = match command {
             Some(_) => (WorkloadSpec::new(WorkloadName::Exec), Metric::ExecWall),
-            None => (self.requests(block)?, Metric::DiskRate),
+            None => (requests.unwrap_or_else(|| WorkloadSpec::new(WorkloadName::Disk)), Metric::DiskRate),
         };
         // One that cannot be used is an error of the run, with its reason.
-        let named = self.common.guest.qemu.as_deref().and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let requests = if command.is_none() { Some(block_work(&workload)?) } else { None };
+        let qemu = self.common.guest.qemu.as_deref().or(guest.qemu.as_deref());
+        let named = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
         let tuned = Tuned {
             qemu: named.as_ref().or(host.qemu.first()),
             machine,
-            cpus: self.common.guest.settings.cpus.unwrap_or(1),
-            requests: requests.as_ref(),
+            cpus: self.common.guest.settings.cpus.unwrap_or(guest.cpus),
+            requests: work.as_ref(),
+            size: like.as_ref().and_then(|twin| twin.disk.size),
             risks_data: self.risks_data,
         };
         let (candidates, not_tried) = candidates(&tuned, &disk);
         let budget_s = duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
-        let spec = GuestTuneSpec { metric, budget_s, candidates, not_tried, parts: Vec::new() };
+        let job_notes = job.map_or_else(Vec::new, |job| job.notes);
+        let spec = GuestTuneSpec {
+            metric,
+            budget_s,
+            candidates,
+            not_tried,
+            like: like.map(like::notes),
+            job_notes,
+            parts: Vec::new(),
+        };
         let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command });
         let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
-        self.common.complete(Plan { study, variants: vec![baseline], ..plan })
+        self.common.complete(Plan { study, guest, variants: vec![baseline], ..plan })
     }
 
-    /// The block requests.
-    fn requests(&self, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+    /// The block requests, by the words or the fio `job`.
+    fn requests(&self, job: Option<&Job>, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
+            [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
             [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
             words => words.to_vec(),
         };

@@ -2,9 +2,11 @@
 
 use super::progress::Display;
 use crate::fault::Fault;
-use vmtax_model::{HostFacts, Plan};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_recording::{Writer, open};
-use vmtax_runner::{BeforePart, Ended, Watch, find_requirements};
+use vmtax_runner::{BeforePart, Ended, RunError, Watch, find_requirements};
 use vmtax_vm::{Interrupt, Streams};
 use vmtax_workload::CheckedPlan;
 
@@ -19,6 +21,11 @@ pub(super) fn measure(
 ) -> Result<Ended, Fault> {
     let folder = writer.folder().to_path_buf();
     let mut plan = plan.clone().without_parts();
+    note_file_system(&mut plan, &folder);
+    if let Some(like) = plan.guest_tune().and_then(|spec| spec.like.as_ref()) {
+        display.note(&format!("twin of {}, disk {}", like.source, like.disk));
+        like.not_twinned.iter().for_each(|line| display.note(&format!("not twinned: {line}")));
+    }
     loop {
         let trials = open(&folder)?.trials;
         let Some(step) = vmtax_analysis::next_guest_step(&plan, &trials) else { return Ok(Ended::Complete) };
@@ -49,12 +56,37 @@ pub(super) fn measure(
             },
             before: Some(before),
         };
-        let ended = vmtax_runner::run(&part, means.as_ref(), writer, interrupt, streams, &mut watch)?;
+        let ended = vmtax_runner::run(&part, means.as_ref(), writer, interrupt, streams, &mut watch);
+        let ended = ended.map_err(|error| of_twin(&plan, error))?;
         plan.end_part(rounds(&open(&folder)?.trials) - before.rounds);
         writer.note_parts(&plan)?;
         if matches!(ended, Ended::Interrupted) {
             return Ok(Ended::Interrupted);
         }
+    }
+}
+
+/// Notes where a twin's image lies on another file system than its original.
+fn note_file_system(plan: &mut Plan, folder: &Path) {
+    let Study::TuneGuest(tune) = &mut plan.study else { return };
+    let Some(like) = &mut tune.spec.like else { return };
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|data| data.dev());
+    let original = like.image.as_deref().and_then(|image| Some((image, device(image.parent()?)?)));
+    if let Some((image, _)) = original.filter(|(_, of_image)| device(folder) != Some(*of_image)) {
+        let line = format!(
+            "file system of {}: the twin's disk is in {}; --dir puts it elsewhere",
+            image.display(),
+            folder.display()
+        );
+        like.not_twinned.push(line);
+    }
+}
+
+/// An error of a twin's first boot, with what may be replaced in it.
+fn of_twin(plan: &Plan, error: RunError) -> Fault {
+    match (plan.guest_tune().and_then(|spec| spec.like.as_ref()), error) {
+        (Some(like), RunError::FirstBoot { source, .. }) => Fault::Twin { like: like.source.clone(), source },
+        (_, error) => Fault::Run(error),
     }
 }
 

@@ -46,5 +46,6 @@ mod top;
 mod top_screen;
 mod tune;
 mod tune_guest;
+mod tune_like;
 mod vm_layers;
 mod vm_settings;

@@ -13,7 +13,7 @@ fn row<'a>(found: &'a Value, name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {found:#}"))
 }
 
-fn kept(found: &Value) -> Vec<&str> {
+pub(crate) fn kept(found: &Value) -> Vec<&str> {
     let rows = found["candidates"].as_array().unwrap().iter();
     rows.filter(|row| row["verdict"] == "keep").map(|row| row["name"].as_str().unwrap()).collect()
 }

@@ -38,6 +38,8 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
         baseline: baseline.set.clone(),
         tuned: spec.settings(baseline, &found.kept),
         not_tried: spec.not_tried.clone(),
+        job_notes: spec.job_notes.clone(),
+        like: spec.like.clone(),
         ended: (found.next.is_some() || found.is_out_of_time).then(over),
         rounds: trials.iter().map(|trial| trial.round).collect::<BTreeSet<_>>().len() as u32,
         boots: trials.iter().map(|trial| (trial.round, &trial.variant)).collect::<BTreeSet<_>>().len() as u32,

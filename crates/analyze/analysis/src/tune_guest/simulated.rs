@@ -34,6 +34,8 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
         budget_s,
         candidates: (0..candidates).map(candidate).collect(),
         not_tried: Vec::new(),
+        like: None,
+        job_notes: Vec::new(),
         parts: Vec::new(),
     };
     let variants = vec![Variant { name: GuestTuneSpec::BASELINE.to_owned(), ..Variant::default() }];

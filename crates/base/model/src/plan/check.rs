@@ -85,6 +85,25 @@ impl Plan {
             }
         }
         variant.guest(&self.guest)?.check()?;
+        for (key, known) in [("bus", &Variant::BUSES[..]), ("format", &Variant::FORMATS[..])] {
+            if let Some(value) = variant.get(key).filter(|value| !known.contains(value)) {
+                return Err(variant.fault(&format!(
+                    "{key} is '{}': choose from {}",
+                    value.escape_default(),
+                    known.join(", ")
+                )));
+            }
+        }
+        let is_raw = variant.get("format").is_none_or(|format| format == "raw");
+        if !is_raw && self.probes.iter().any(|probes| probes.follows_requests()) {
+            return Err(variant.fault("requests are followed to a raw image alone: leave format or the probes out"));
+        }
+        let is_usual_bus = variant.get("bus").is_none_or(|bus| bus == "virtio-blk");
+        if !is_usual_bus && self.machines.iter().any(|machine| !machine.has_kernel() && variant.is_on(*machine)) {
+            return Err(
+                variant.fault("the micro-guest has a driver for virtio-blk alone: leave bus or the machine out")
+            );
+        }
         let refused = |what: &str| Err(variant.fault(what));
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),

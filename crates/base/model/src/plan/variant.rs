@@ -14,7 +14,8 @@ pub struct Variant {
     /// Unique in the plan: "aio=native". Empty for the only one.
     #[serde(default)]
     pub name: String,
-    /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `share` and
+    /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `bus`, `format` and
+    /// `image.OPTION` (as `qemu-img create -o` has them) of it; `share` and
     /// `share.OPTION` for the tree; [`Guest::KEYS`] for the guest as a whole; `host.SETTING` for the host; `machine` for
     /// the only one of the plan's machines on which it is built.
     #[serde(default)]
@@ -22,6 +23,10 @@ pub struct Variant {
 }
 
 impl Variant {
+    /// Where the guest finds the measured disk, as its setting `bus`; the first without it.
+    pub const BUSES: [&str; 4] = ["virtio-blk", "virtio-scsi", "sata", "nvme"];
+    /// The image of the measured disk, as its setting `format`; the first without it.
+    pub const FORMATS: [&str; 2] = ["raw", "qcow2"];
     /// Prefix of host settings.
     pub const OF_HOST: &str = "host.";
 

@@ -51,6 +51,7 @@ pub struct Packed {
 /// load with `ENODEV` where it serves a CPU feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
 /// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes.
+/// `drivers` are modules that its disks need besides.
 ///
 /// # Errors
 /// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
@@ -59,6 +60,7 @@ pub fn initramfs(
     init: &Path,
     shares: &[ShareMethod],
     purpose: Purpose,
+    drivers: &[&str],
     out: &Path,
 ) -> Result<Packed, KernelError> {
     let (mut lists, mut refused) = (Vec::new(), Vec::new());
@@ -70,7 +72,7 @@ pub fn initramfs(
             let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
             let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
             let card = (purpose == Purpose::Network).then_some(command_modules::CARD);
-            let wanted: Vec<&str> = base.iter().copied().chain(card).chain(port).collect();
+            let wanted: Vec<&str> = base.iter().chain(drivers).copied().chain(card).chain(port).collect();
             let modules = tree.load_order(kernel, &wanted)?;
             for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
                 match found {
@@ -205,7 +207,7 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &out).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &out).unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -238,7 +240,7 @@ mod tests {
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
         assert_eq!(
-            initramfs(&kernel(None), &init, &[], Purpose::Workloads, &out).unwrap().modules,
+            initramfs(&kernel(None), &init, &[], Purpose::Workloads, &[], &out).unwrap().modules,
             Vec::<String>::new()
         );
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
@@ -251,8 +253,8 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error =
-            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap_err();
+        let error = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &dir.path().join("out"))
+            .unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -268,7 +270,7 @@ mod tests {
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
         let packed =
-            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap();
+            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &dir.path().join("out")).unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
@@ -276,13 +278,19 @@ mod tests {
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let error =
-            initramfs(&kernel(None), &dir.path().join("none"), &[], Purpose::Workloads, &dir.path().join("out"))
+            initramfs(&kernel(None), &dir.path().join("none"), &[], Purpose::Workloads, &[], &dir.path().join("out"))
                 .unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
-        let error =
-            initramfs(&kernel(None), &dir.path().join("agent"), &[], Purpose::Workloads, &dir.path().join("no/out"))
-                .unwrap_err();
+        let error = initramfs(
+            &kernel(None),
+            &dir.path().join("agent"),
+            &[],
+            Purpose::Workloads,
+            &[],
+            &dir.path().join("no/out"),
+        )
+        .unwrap_err();
         assert!(matches!(error, KernelError::File(_)), "{error}");
     }
 }

@@ -137,6 +137,7 @@ impl Guest {
             &std::env::current_exe().unwrap(),
             &[],
             vmtax_guests::kernel::Purpose::Workloads,
+            &[],
             &initramfs,
         )
         .unwrap();

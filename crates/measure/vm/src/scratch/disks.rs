@@ -16,7 +16,7 @@ use vmtax_model::Tree;
 
 const NAME: &str = "scratch";
 /// The disk for raw reads: larger than a device's own read-ahead would hide, small enough to write each time.
-const DISK_MIB: u64 = 256;
+pub(super) const DISK_MIB: u64 = 256;
 /// A guest's uncompressed kernel and its initramfs.
 const BOOT_MIB: u64 = 128;
 
@@ -150,6 +150,11 @@ impl Scratch {
     /// The file behind the measured disk, where one is needed. Written data is natively read as it is.
     pub fn disk(&self) -> Option<PathBuf> {
         self.needs.disk.map(|_| self.folder.join("disk.raw"))
+    }
+
+    /// What the measured disk is, where one is needed.
+    pub(super) fn kind(&self) -> Option<DiskKind> {
+        self.needs.disk
     }
 
     /// Whether that disk goes with its guest.

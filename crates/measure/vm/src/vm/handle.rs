@@ -9,7 +9,7 @@ use crate::vmm::qemu::monitor::Monitor;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{Accelerator, QemuThread, Role, RoleSource, VmSettings, Vmm};
+use vmtax_model::{Accelerator, Managed, QemuThread, Role, RoleSource, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -84,6 +84,16 @@ impl Vm {
         let name = binary.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(" (deleted)");
         if name.is_empty() { "process".to_owned() } else { name.to_owned() }
+    }
+
+    /// Who started it, where that is not the user.
+    pub(crate) fn managed(&self) -> Option<Managed> {
+        self.process.managed()
+    }
+
+    /// Its name, where it has one.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.process.name()
     }
 
     /// What executes the guest's instructions; `None` if unknown.

@@ -38,6 +38,8 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         basis: [place, host(recording)].concat(),
         next: next(recording, found),
         notices: vec![
+            Notice::notes("Of the fio job", found.job_notes.clone()),
+            Notice::notes("Not twinned", found.like.iter().flat_map(|like| like.not_twinned.clone()).collect()),
             Notice::notes(
                 "Not tried",
                 found.not_tried.iter().map(|one| format!("{}: {}.", one.action, one.why)).collect(),
@@ -60,7 +62,9 @@ fn workload(recording: &Recording) -> String {
 fn from(found: &GuestTuneFindings) -> String {
     let share = |key: &str| key == "share" || key.starts_with("share.");
     let settings = found.baseline.iter().filter(|(key, _)| !share(key)).map(|(key, value)| format!("{key}={value}"));
-    format!("baseline {}", settings.collect::<Vec<_>>().join(", "))
+    let like =
+        found.like.as_ref().map_or(String::new(), |like| format!("twin of {}, disk {}, ", like.source, like.disk));
+    format!("{like}baseline {}", settings.collect::<Vec<_>>().join(", "))
 }
 
 /// What is kept, with the gain and which change brought what; or that nothing is.
@@ -113,6 +117,13 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         return Vec::new();
     }
     let file = |name: &str| recording.folder.join("tuned").join(name).display().to_string();
+    if found.like.as_ref().is_some_and(|like| like.domain_xml.is_some()) {
+        let define = shell_line(&["virsh".to_owned(), "define".to_owned(), file("domain.xml")]);
+        return vec![
+            shell_line(&["cat".to_owned(), file("domain.diff")]),
+            format!("{define}  # then shut the domain down and start it"),
+        ];
+    }
     vec![shell_line(&["cat".to_owned(), file("qemu.args"), file("libvirt.xml"), file("UNDO.md")])]
 }
 

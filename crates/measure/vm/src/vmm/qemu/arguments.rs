@@ -131,6 +131,11 @@ impl Properties {
         self.get(key).or_else(|| self.0.first().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.as_str()))
     }
 
+    /// All of them, in order.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Whether a property has this value.
     pub fn has_value(&self, value: &str) -> bool {
         self.0.iter().any(|(_, own)| own == value)
@@ -163,7 +168,7 @@ fn separated(argument: &str) -> Vec<String> {
 }
 
 /// A size in bytes: a bare number of `unit` bytes, or with a suffix.
-pub(super) fn size(text: &str, unit: u64) -> Option<u64> {
+pub(crate) fn size(text: &str, unit: u64) -> Option<u64> {
     let named = |suffix: char| "BKMGTPE".find(suffix.to_ascii_uppercase()).map(|place| 1 << (10 * place));
     match text.char_indices().next_back()? {
         (_, '0'..='9') => text.parse::<u64>().ok()?.checked_mul(unit),

@@ -10,7 +10,7 @@ use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, QemuFacts};
-use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, NET_MAC, NET_PARAMETER, PORT};
+use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_MAC, NET_PARAMETER, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
@@ -53,6 +53,9 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap
     if tap.is_some() {
         append += &format!(" {NET_PARAMETER}");
     }
+    if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
+        append += &format!(" {DISK_PARAMETER}");
+    }
     arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
     arguments.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
@@ -62,7 +65,7 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap
     arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
     let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
-    let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
+    let measured = (setup.scratch.image(setup.disk), DISK, DISK_SERIAL, setup.disk);
     // If the host's disk is full, the guest gets an error instead of being paused.
     let device = if setup.scratch.is_thrown_away() { "virtio-blk-pci,werror=report" } else { "virtio-blk-pci" };
     for (file, node, serial, set) in [files, measured] {
@@ -105,7 +108,7 @@ pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Ve
     arguments.add(["-machine", micro::MACHINE, "-accel", accelerator]);
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
     arguments.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
-    if let Some(file) = setup.scratch.disk() {
+    if let Some(file) = setup.scratch.image(setup.disk) {
         let (direct, aio) = disk_defaults(setup, qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
         arguments.0.extend(

@@ -1,6 +1,7 @@
 //! How a disk is attached: a variant's settings as QEMU's arguments.
 
-use super::arguments::escaped;
+use super::arguments::{escaped, size};
+use crate::scratch::IMAGE;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,12 +10,35 @@ use std::path::Path;
 const DRIVE: [&str; 8] =
     ["aio", "driver", "latency-ns", "read-zeroes", "size", "locking", "drop-cache", "x-check-cache-dropped"];
 
+/// Settings that belong to the image's format.
+const FORMAT: [&str; 6] = [
+    "cache-clean-interval",
+    "cache-size",
+    "l2-cache-entry-size",
+    "l2-cache-size",
+    "refcount-cache-size",
+    "pass-discard-request",
+];
+/// Settings of a virtio-scsi disk that are its own; all others are its controller's.
+const OF_SCSI_DISK: [&str; 5] =
+    ["logical_block_size", "min_io_size", "opt_io_size", "physical_block_size", "rotation_rate"];
+
+/// Whether a disk's setting belongs to its image: to its format, what all of its nodes have, or how it is made (`image.KEY`).
+pub fn is_image_setting(key: &str, value: &str) -> bool {
+    FORMAT.contains(&key)
+        || key == "format"
+        || key == "detect-zeroes"
+        || key.starts_with(IMAGE)
+        // virtio-blk has a property of the same name, which is a switch.
+        || (key == "discard" && ["unmap", "ignore"].contains(&value))
+}
+
 /// The name of a disk's setting that belongs to what is behind the device; `cache` and limits aside.
 pub fn file_option(key: &str) -> Option<&str> {
     key.strip_prefix("drive.").or(DRIVE.contains(&key).then_some(key))
 }
 
-/// A raw disk behind virtio-blk.
+/// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
 pub(crate) struct Disk<'a> {
     /// QEMU's name for it.
     pub node: &'a str,
@@ -30,7 +54,7 @@ pub(crate) struct Disk<'a> {
     pub aio: &'a str,
     /// Whether nobody may write to it.
     pub read_only: bool,
-    /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `throttling.LIMIT`, `drive.KEY`, and any
+    /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `throttling.LIMIT`, `drive.KEY`, `format`, `bus`, and any
     /// property of the device.
     pub set: &'a BTreeMap<String, String>,
 }
@@ -46,16 +70,22 @@ impl Disk<'_> {
         for (key, value) in self.set {
             if let Some(limit) = key.strip_prefix("throttling.") {
                 limits.insert(limit.to_owned(), scalar(value));
+            } else if is_image_setting(key, value) {
+                // Below, at the format and at all nodes.
             } else if let Some(key) = file_option(key) {
                 // The one of them that is a text also when it is `on`.
                 let value = if key == "locking" { json!(value) } else { scalar(value) };
                 insert(&mut protocol, key, value);
-            } else if !matches!(key.as_str(), "cache" | "iothread") {
+            } else if !matches!(key.as_str(), "cache" | "iothread" | "bus") {
                 device.insert(key.strip_prefix("device.").unwrap_or(key).to_owned(), scalar(value));
             }
         }
         if self.read_only {
             protocol["read-only"] = json!(true);
+        }
+        let discard = self.set.get("discard").filter(|value| is_image_setting("discard", value));
+        if let Some(discard) = discard {
+            protocol["discard"] = json!(discard);
         }
         self.complete(&mut protocol);
         arguments.extend(["-blockdev".to_owned(), protocol.to_string()]);
@@ -69,18 +99,39 @@ impl Disk<'_> {
             arguments.extend(["-blockdev".to_owned(), filter.to_string()]);
             top = format!("{node}-slow");
         }
-        let mut format = json!({ "driver": "raw", "node-name": node, "file": top, "cache": cache });
+        let driver = self.set.get("format").map_or("raw", String::as_str);
+        let mut format = json!({ "driver": driver, "node-name": node, "file": top, "cache": cache });
+        for (key, value) in self.set.iter().filter(|(key, _)| driver != "raw" && FORMAT.contains(&key.as_str())) {
+            format[key] = size(value, 1).map_or_else(|| scalar(value), |bytes| json!(bytes));
+        }
+        if let Some(value) = self.set.get("detect-zeroes") {
+            format["detect-zeroes"] = json!(value);
+        }
+        if let Some(discard) = discard {
+            format["discard"] = json!(discard);
+        }
         if self.read_only {
             format["read-only"] = json!(true);
         }
         arguments.extend(["-blockdev".to_owned(), format.to_string()]);
-        let mut front = format!("{},id={node}-device,drive={node}", self.device);
+        let bus = self.set.get("bus").map(String::as_str);
+        let (controller, model) = match bus {
+            Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd"),
+            Some("sata") => (Some("ahci"), "ide-hd"),
+            Some("nvme") => (None, "nvme"),
+            _ => (None, self.device),
+        };
+        let mut front = format!("{model},id={node}-device,drive={node}");
+        let mut behind = controller.map(|controller| format!("{controller},id={node}-bus"));
+        if behind.is_some() {
+            front += &format!(",bus={node}-bus.0");
+        }
         if let Some(serial) = self.serial {
             front += &format!(",serial={serial}");
         }
         if self.set.get("iothread").is_some_and(|v| v == "on") {
             arguments.extend(["-object".to_owned(), format!("iothread,id={node}-io")]);
-            front += &format!(",iothread={node}-io");
+            *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
         }
         if let Some(write_cache) = self.write_cache() {
             front += &format!(",write-cache={write_cache}");
@@ -91,7 +142,17 @@ impl Disk<'_> {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
-            front += &format!(",{key}={}", escaped(&value));
+            let (of_scsi, is_own) = (bus == Some("virtio-scsi"), OF_SCSI_DISK.contains(&key.as_str()));
+            let key = match key.as_str() {
+                "num-queues" if of_scsi => "num_queues",
+                "queue-size" if of_scsi => "virtqueue_size",
+                key => key,
+            };
+            let on = behind.as_mut().filter(|_| of_scsi && !is_own).unwrap_or(&mut front);
+            *on += &format!(",{key}={}", escaped(&value));
+        }
+        if let Some(controller) = behind {
+            arguments.extend(["-device".to_owned(), controller]);
         }
         arguments.extend(["-device".to_owned(), front]);
         arguments
@@ -192,6 +253,24 @@ mod tests {
         assert!(null.contains(r#""driver":"null-co","latency-ns":50000"#) && !null.contains("filename"), "{null}");
         let slow = arguments(&[("throttling.iops-total", "100")]);
         assert!(slow.contains(r#""limits":{"iops-total":100}"#) && slow.contains(r#""file":"disk-slow""#), "{slow}");
+        let qcow2 = arguments(&[("format", "qcow2"), ("l2-cache-size", "1M"), ("image.cluster_size", "4096")]);
+        assert!(qcow2.contains(r#""driver":"qcow2","file":"disk-file","l2-cache-size":1048576"#), "{qcow2}");
+        assert!(!qcow2.contains("cluster"), "{qcow2}");
+        let unmapped = arguments(&[("discard", "unmap"), ("detect-zeroes", "unmap")]);
+        assert_eq!(unmapped.matches(r#""discard":"unmap""#).count(), 2, "{unmapped}");
+        assert!(arguments(&[("discard", "off")]).ends_with(",discard=off"));
+        let scsi = arguments(&[
+            ("bus", "virtio-scsi"),
+            ("iothread", "on"),
+            ("num-queues", "2"),
+            ("logical_block_size", "4096"),
+        ]);
+        assert!(scsi.contains("-device virtio-scsi-pci,id=disk-bus,iothread=disk-io,num_queues=2 "), "{scsi}");
+        let disk = "-device scsi-hd,id=disk-device,drive=disk,bus=disk-bus.0,serial=s,logical_block_size=4096";
+        assert!(scsi.ends_with(disk), "{scsi}");
+        let sata = arguments(&[("bus", "sata"), ("cache", "none")]);
+        assert!(sata.contains("ahci,id=disk-bus -device ide-hd,id=disk-device,drive=disk,bus=disk-bus.0,"), "{sata}");
+        assert!(arguments(&[("bus", "nvme")]).contains("-device nvme,id=disk-device,drive=disk,serial=s"));
         assert!(arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#));
     }
 }

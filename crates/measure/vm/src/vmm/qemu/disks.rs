@@ -13,7 +13,7 @@ const PERIPHERAL: &str = "/machine/peripheral/";
 /// Behind the path of a virtio disk: the part of the device that has the disk.
 const BACKEND: &str = "/virtio-backend";
 /// Block nodes stacked deeper than this are not followed.
-pub(super) const MAX_NODES: usize = 8;
+pub(crate) const MAX_NODES: usize = 8;
 
 /// The disks of a process, of which the open `files` and the arguments are known.
 pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arguments: &Arguments) -> Vec<VmDisk> {

@@ -22,6 +22,8 @@ use vmtax_observe::own_tids;
 
 /// The daemons' sockets below their folder: of the QEMU driver's own daemon, of the one for all drivers.
 const SOCKETS: [&str; 2] = ["virtqemud-sock", "libvirt-sock"];
+/// Of `virsh dumpxml`, which asks the daemon alone.
+const XML_TIMEOUT: Duration = Duration::from_secs(10);
 /// The descriptor at which virsh finds the socket.
 const SOCKET: i32 = 3;
 
@@ -130,6 +132,14 @@ impl Domain {
         printed(command, &self.virsh(&words, timeout + timeout)?, "the guest's agent")
     }
 
+    /// The domain's XML as it runs, and as it is stored, which it starts with next; the former for one that is not stored.
+    fn xml(&self) -> Result<(String, String), MachineError> {
+        let running = self.virsh(&["dumpxml", &self.uuid], XML_TIMEOUT)?;
+        let stored =
+            self.virsh(&["dumpxml", "--inactive", &self.uuid], XML_TIMEOUT).unwrap_or_else(|_| running.clone());
+        Ok((running, stored))
+    }
+
     /// What virsh prints, run as the daemon's user: it reads what the daemon sends.
     fn virsh(&self, arguments: &[&str], timeout: Duration) -> Result<String, MachineError> {
         let error = |why: String| MachineError::Monitor(format!("{}: {why}", self.virsh.display()));
@@ -152,6 +162,35 @@ impl Domain {
             None => Err(error(format!("no answer within {} s", timeout.as_secs()))),
         }
     }
+}
+
+/// The XML of the domain of a process, as it runs and as it is stored. Taints nothing.
+///
+/// # Errors
+/// [`MachineError::Monitor`] with what virsh printed.
+pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, String), MachineError> {
+    Domain::of(pid, managed)?.xml()
+}
+
+/// The XML of a domain of the system's daemon that need not run, by its name or UUID.
+///
+/// # Errors
+/// [`MachineError::Monitor`] without virsh or a daemon, or with what virsh printed.
+pub(crate) fn domain_xml(name: &str) -> Result<String, MachineError> {
+    let error = |why: &str| MachineError::Monitor(why.to_owned());
+    if name.is_empty() || name.starts_with('-') || name.chars().any(char::is_control) {
+        return Err(error("no domain has such a name"));
+    }
+    let virsh = find_program("virsh").ok_or_else(|| error("virsh is not installed"))?;
+    let driver = "qemu+unix:///system";
+    let (socket, data) = SOCKETS
+        .iter()
+        .map(|name| Path::new("/run/libvirt").join(name))
+        .find_map(|path| path.metadata().ok().filter(|data| data.uid() == 0).map(|data| (path, data)))
+        .ok_or_else(|| error("no daemon of it runs"))?;
+    let daemon = DaemonId { device: data.dev(), inode: data.ino() };
+    let domain = Domain { uuid: name.to_owned(), virsh, driver, socket, daemon, owner: (0, 0) };
+    domain.virsh(&["dumpxml", "--inactive", &domain.uuid], XML_TIMEOUT)
 }
 
 /// What QEMU or the guest's agent returned, among the lines that virsh printed.

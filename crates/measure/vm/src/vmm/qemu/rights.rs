@@ -74,7 +74,7 @@ fn written(setup: &Setup<'_>) -> Vec<PathBuf> {
     };
     let image = setup.share.filter(is_disk).map(|sharing| sharing.own().to_path_buf());
     let events = setup.events.then(|| events(setup.log));
-    [setup.scratch.disk(), setup.scratch.files_image(), image, events].into_iter().flatten().collect()
+    [setup.scratch.image(setup.disk), setup.scratch.files_image(), image, events].into_iter().flatten().collect()
 }
 
 /// Whether QEMU itself serves host files to the guest.

@@ -1,0 +1,59 @@
+//! What a twin has of its original.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// What a guest of the lab takes over from somebody's VM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Twin {
+    /// Where it is from: `libvirt domain web01 (PID 4711)`.
+    pub source: String,
+    /// The QEMU, where it is on this host.
+    pub qemu: Option<PathBuf>,
+    /// Whether KVM runs it; `None` where nothing says so.
+    pub is_kvm: Option<bool>,
+    /// As for QEMU's `-machine`; `None` for QEMU's default.
+    pub machine_type: Option<String>,
+    /// As for QEMU's `-cpu`; `None` for QEMU's default.
+    pub cpu_model: Option<String>,
+    /// MiB.
+    pub memory_mib: u64,
+    /// vCPUs.
+    pub cpus: u32,
+    /// The disk that is tuned.
+    pub disk: TwinDisk,
+    /// What a twin has not, a line each.
+    pub not_twinned: Vec<String>,
+    /// The domain as libvirt has it stored, where it is one.
+    pub domain_xml: Option<String>,
+}
+
+/// A disk of the original.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TwinDisk {
+    /// What the original calls it: libvirt's target (`vda`), the ID of the device or drive.
+    pub name: String,
+    /// The image, as it is found from here.
+    pub file: Option<PathBuf>,
+    /// The guest's disk, bytes; `None` where the image cannot be read.
+    pub size: Option<u64>,
+    /// Its settings, as in a plan's variant.
+    pub set: BTreeMap<String, String>,
+}
+
+impl Twin {
+    /// One more thing that the twin has not.
+    pub(super) fn lacks(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        if !self.not_twinned.contains(&line) {
+            self.not_twinned.push(line);
+        }
+    }
+}
+
+impl TwinDisk {
+    /// Sets a setting.
+    pub(super) fn set(&mut self, key: &str, value: impl Into<String>) {
+        self.set.insert(key.to_owned(), value.into());
+    }
+}

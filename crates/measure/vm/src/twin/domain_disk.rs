@@ -1,0 +1,204 @@
+//! The disks of a domain's XML.
+
+use super::definition::{Twin, TwinDisk};
+use super::error::TwinError;
+use super::xml::{child, text_of};
+use roxmltree::Node;
+use std::path::PathBuf;
+
+/// Attributes of `<driver>` that QEMU has as a property of the device, by libvirt's name of them.
+const PROPERTIES: [(&str, &str); 5] = [
+    ("queues", "num-queues"),
+    ("queue_size", "queue-size"),
+    ("ioeventfd", "ioeventfd"),
+    ("event_idx", "event_idx"),
+    ("packed", "packed"),
+];
+
+/// `<disk>` of a medium that can be written.
+pub(super) struct Disk<'a>(Node<'a, 'a>);
+
+/// The disks that a twin can have.
+pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>> {
+    let mut all = Vec::new();
+    for node in devices.children().filter(|node| node.tag_name().name() == "disk") {
+        let disk = Disk(node);
+        let kind = node.attribute("device").unwrap_or("disk");
+        let source = node.attribute("type").unwrap_or("file");
+        if kind != "disk" || child(node, "readonly").is_some() {
+            twin.lacks(format!("disk {} ({kind}): it is read-only or removable", disk.name()));
+        } else if !["file", "block", "volume"].contains(&source) {
+            twin.lacks(format!("disk {}: its source is of the type {source}", disk.name()));
+        } else if !["virtio", "scsi", "sata", "ide", "nvme"].contains(&disk.bus()) {
+            twin.lacks(format!("disk {}: its bus is {}", disk.name(), disk.bus()));
+        } else {
+            all.push(disk);
+        }
+    }
+    all
+}
+
+/// The disk of that name, else the first.
+pub(super) fn choose<'a, 'b>(all: &'b [Disk<'a>], name: Option<&str>) -> Result<&'b Disk<'a>, TwinError> {
+    match name {
+        None => all.first().ok_or(TwinError::NoDisk),
+        Some(name) => all.iter().find(|disk| disk.name() == name).ok_or_else(|| TwinError::UnknownDisk {
+            name: name.to_owned(),
+            known: all.iter().map(Disk::name).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+impl<'a> Disk<'a> {
+    /// Its target: `vda`.
+    pub fn name(&self) -> String {
+        child(self.0, "target").and_then(|target| target.attribute("dev")).unwrap_or("unnamed").to_owned()
+    }
+
+    fn bus(&self) -> &'a str {
+        let target = child(self.0, "target");
+        let named = target.and_then(|target| target.attribute("bus"));
+        let by_name = || match target.and_then(|target| target.attribute("dev")) {
+            Some(name) if name.starts_with("vd") => "virtio",
+            Some(name) if name.starts_with("sd") => "scsi",
+            _ => "ide",
+        };
+        named.unwrap_or_else(by_name)
+    }
+
+    /// Its element `<driver>`.
+    pub fn driver(&self) -> Option<Node<'a, 'a>> {
+        child(self.0, "driver")
+    }
+
+    /// The element itself.
+    pub fn node(&self) -> Node<'a, 'a> {
+        self.0
+    }
+
+    /// Reads it into the twin.
+    pub fn read(&self, devices: Node<'_, '_>, twin: &mut Twin) {
+        twin.disk = TwinDisk { name: self.name(), ..TwinDisk::default() };
+        let disk = &mut twin.disk;
+        let source = child(self.0, "source");
+        disk.file = source.and_then(|s| s.attribute("file").or(s.attribute("dev"))).map(PathBuf::from);
+        disk.set("cache", "writeback");
+        disk.set("aio", "threads");
+        match self.bus() {
+            "scsi" => disk.set("bus", "virtio-scsi"),
+            "nvme" => disk.set("bus", "nvme"),
+            "sata" => disk.set("bus", "sata"),
+            "ide" => {
+                disk.set("bus", "sata");
+                twin.lacks("bus ide: sata in its place");
+            }
+            _ => {}
+        }
+        if let Some(driver) = self.driver() {
+            read_driver(twin, driver);
+        }
+        if self.bus() == "scsi" {
+            self.controller(devices, twin);
+        }
+        if child(self.0, "backingStore").is_some_and(|backing| backing.has_children()) {
+            twin.lacks("backing image: the scratch image has none");
+        }
+        for limit in child(self.0, "iotune").iter().flat_map(Node::children).filter(Node::is_element) {
+            if let Some(name) = limit_of(limit.tag_name().name()) {
+                twin.disk.set(&format!("throttling.{name}"), text_of(limit));
+            }
+        }
+        if let Some(block) = child(self.0, "blockio") {
+            for name in ["logical_block_size", "physical_block_size"] {
+                if let Some(size) = block.attribute(name) {
+                    twin.disk.set(name, size);
+                }
+            }
+        }
+        for name in ["encryption", "mirror", "throttlefilters"] {
+            if child(self.0, name).is_some() {
+                twin.lacks(format!("<{name}> of disk {}", self.name()));
+            }
+        }
+    }
+
+    /// The `<driver>` of its virtio-scsi controller.
+    fn controller(&self, devices: Node<'_, '_>, twin: &mut Twin) {
+        let index = child(self.0, "address").and_then(|address| address.attribute("controller")).unwrap_or("0");
+        let controller = devices.children().find(|node| {
+            node.tag_name().name() == "controller"
+                && node.attribute("type") == Some("scsi")
+                && node.attribute("index").unwrap_or("0") == index
+        });
+        let Some(controller) = controller else { return };
+        if let Some(model) = controller.attribute("model").filter(|model| !model.starts_with("virtio")) {
+            twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
+        } else if let Some(driver) = child(controller, "driver") {
+            read_driver(twin, driver);
+        }
+    }
+}
+
+/// The attributes of a `<driver>`.
+fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
+    let plain = |name: &str| driver.attribute(name).filter(|value| !value.is_empty() && *value != "default");
+    match plain("type") {
+        Some("qcow2") => twin.disk.set("format", "qcow2"),
+        Some("raw") | None => {}
+        Some(other) => twin.lacks(format!("image format {other}: raw in its place")),
+    }
+    for (name, key) in [("cache", "cache"), ("io", "aio")].into_iter().chain(PROPERTIES) {
+        if let Some(value) = plain(name) {
+            twin.disk.set(key, value);
+        }
+    }
+    if plain("iothread").is_some() || child(driver, "iothreads").is_some() {
+        twin.disk.set("iothread", "on");
+        if child(driver, "iothreads").is_some() {
+            twin.lacks("<iothreads> of the disk: the twin has one iothread");
+        }
+    }
+    if plain("discard") == Some("unmap") {
+        twin.disk.set("discard", "unmap");
+    }
+    if let Some(value) = plain("detect_zeroes").filter(|value| *value != "off") {
+        twin.disk.set("detect-zeroes", value);
+    }
+    let size = child(driver, "metadata_cache").and_then(|cache| child(cache, "max_size"));
+    if let Some(size) = size.filter(|size| matches!(size.attribute("unit"), None | Some("bytes"))) {
+        twin.disk.set("cache-size", text_of(size));
+    }
+}
+
+/// QEMU's name of a limit of `<iotune>`: `total_bytes_sec_max` is `bps-total-max`.
+fn limit_of(name: &str) -> Option<String> {
+    if name == "size_iops_sec" {
+        return Some("iops-size".to_owned());
+    }
+    let (which, rest) = name.split_once('_')?;
+    let which = ["total", "read", "write"].into_iter().find(|known| *known == which)?;
+    let (unit, end) = match rest.strip_prefix("bytes_sec") {
+        Some(end) => ("bps", end),
+        None => ("iops", rest.strip_prefix("iops_sec")?),
+    };
+    let end = match end {
+        "" => "",
+        "_max" => "-max",
+        "_max_length" => "-max-length",
+        _ => return None,
+    };
+    Some(format!("{unit}-{which}{end}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit_of;
+
+    #[test]
+    fn limits_have_qemus_names() {
+        assert_eq!(limit_of("total_bytes_sec").as_deref(), Some("bps-total"));
+        assert_eq!(limit_of("read_iops_sec_max_length").as_deref(), Some("iops-read-max-length"));
+        assert_eq!(limit_of("size_iops_sec").as_deref(), Some("iops-size"));
+        assert_eq!((limit_of("group_name"), limit_of("write_bytes_sec_x")), (None, None));
+    }
+}

@@ -1,0 +1,342 @@
+//! Changed settings of a disk in the XML of its domain, the rest of which stays as it is, letter by letter.
+
+use super::definition::Twin;
+use super::domain_disk::{Disk, choose, disks};
+use super::xml::{child, domain, text_of};
+use roxmltree::{Document, Node};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Settings that are attributes of `<driver>`, with libvirt's name.
+const ATTRIBUTES: [(&str, &str); 9] = [
+    ("aio", "io"),
+    ("cache", "cache"),
+    ("detect-zeroes", "detect_zeroes"),
+    ("discard", "discard"),
+    ("event_idx", "event_idx"),
+    ("ioeventfd", "ioeventfd"),
+    ("num-queues", "queues"),
+    ("packed", "packed"),
+    ("queue-size", "queue_size"),
+];
+/// Lines around a change in a diff.
+const CONTEXT: usize = 3;
+/// Longer texts are shown as replaced as a whole.
+const MAX_LINES: usize = 2000;
+
+/// A changed domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DomainEdit {
+    /// The whole domain: `virsh define` takes it.
+    pub xml: String,
+    /// What changed, as `diff -u` prints it.
+    pub diff: String,
+    /// Settings that the XML of a disk cannot have.
+    pub left_out: Vec<String>,
+}
+
+/// A domain with these settings of its disk changed; `None` where it is no domain with that disk.
+pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) -> Option<DomainEdit> {
+    let document = Document::parse(xml).ok()?;
+    let domain = domain(&document).ok()?;
+    let all = disks(child(domain, "devices")?, &mut Twin::default());
+    let disk = choose(&all, Some(disk)).ok()?;
+    let mut edits = Edits { xml, all: Vec::new() };
+    let mut left_out = Vec::new();
+    let mut attributes = Vec::new();
+    for (key, value) in changed {
+        match key.as_str() {
+            "iothread" if value == "on" => attributes.push(("iothread", edits.iothread(domain))),
+            "bus" if value == "virtio-blk" => edits.bus(disk, &all),
+            "cache-size" => edits.metadata_cache(disk, value),
+            key if key.starts_with("throttling.") && value == "0" => {}
+            key => match ATTRIBUTES.iter().find(|(known, _)| *known == key) {
+                Some((_, name)) => attributes.push((*name, value.clone())),
+                None => left_out.push(format!("{key}={value}")),
+            },
+        }
+    }
+    if changed.iter().any(|(key, value)| key.starts_with("throttling.") && value == "0") {
+        child(disk.node(), "iotune").into_iter().for_each(|limits| edits.remove(limits));
+    }
+    edits.driver(disk, &attributes);
+    let xml_after = edits.apply()?;
+    // What cannot be read again is no help to anybody.
+    Document::parse(&xml_after).ok()?;
+    Some(DomainEdit { diff: unified_diff(xml, &xml_after), xml: xml_after, left_out })
+}
+
+/// Parts of a text and what stands in their place.
+struct Edits<'a> {
+    xml: &'a str,
+    all: Vec<(Range<usize>, String)>,
+}
+
+impl Edits<'_> {
+    fn insert(&mut self, at: usize, text: String) {
+        self.all.push((at..at, text));
+    }
+
+    /// Removes an element with the blanks before it.
+    fn remove(&mut self, node: Node<'_, '_>) {
+        let Range { start, end } = node.range();
+        let before = self.xml[..start].trim_end_matches([' ', '\t', '\n', '\r']).len();
+        self.all.push((before..end, String::new()));
+    }
+
+    /// One more iothread of the domain: its number.
+    fn iothread(&mut self, domain: Node<'_, '_>) -> String {
+        let is_element = |node: &Node<'_, '_>| node.is_element();
+        if let Some(threads) = child(domain, "iothreads") {
+            let number = text_of(threads).parse::<u32>().unwrap_or(0).saturating_add(1).to_string();
+            if let Some(text) = threads.first_child() {
+                self.all.push((text.range(), number.clone()));
+            } else {
+                self.all.push((threads.range(), format!("<iothreads>{number}</iothreads>")));
+            }
+            return number;
+        }
+        let text = "<iothreads>1</iothreads>";
+        let after = child(domain, "vcpu").or_else(|| domain.children().find(is_element));
+        if let Some(after) = after {
+            let indent = self.indent(after);
+            self.insert(after.range().end, format!("{indent}{text}"));
+        }
+        "1".to_owned()
+    }
+
+    /// The disk becomes one of virtio-blk.
+    fn bus(&mut self, disk: &Disk<'_>, all: &[Disk<'_>]) {
+        let Some(target) = child(disk.node(), "target") else { return };
+        let taken: BTreeSet<String> = all.iter().map(Disk::name).collect();
+        let free = ('a'..='z').map(|letter| format!("vd{letter}")).find(|name| !taken.contains(name));
+        self.attribute(target, "dev", &free.unwrap_or_else(|| "vda".to_owned()));
+        self.attribute(target, "bus", "virtio");
+        // Of its former bus.
+        child(disk.node(), "address").into_iter().for_each(|address| self.remove(address));
+    }
+
+    /// The bytes of a qcow2 image's metadata cache.
+    fn metadata_cache(&mut self, disk: &Disk<'_>, bytes: &str) {
+        let text = format!("<metadata_cache><max_size unit='bytes'>{}</max_size></metadata_cache>", escaped(bytes));
+        let Some(driver) = disk.driver() else { return };
+        let own = child(driver, "metadata_cache");
+        if let Some(value) = own.and_then(|own| child(own, "max_size")).and_then(|size| size.first_child()) {
+            self.all.push((value.range(), escaped(bytes)));
+        } else if let Some(own) = own {
+            self.all.push((own.range(), text));
+        } else {
+            let range = driver.range();
+            match self.xml[range.clone()].ends_with("/>") {
+                true => self.all.push((range.end - 2..range.end, format!(">{text}</driver>"))),
+                false => self.insert(range.end - "</driver>".len(), text),
+            }
+        }
+    }
+
+    /// Attributes of the disk's `<driver>`, which is added where there is none.
+    fn driver(&mut self, disk: &Disk<'_>, attributes: &[(&str, String)]) {
+        if attributes.is_empty() {
+            return;
+        }
+        if let Some(driver) = disk.driver() {
+            attributes.iter().for_each(|(name, value)| self.attribute(driver, name, value));
+        } else if let Some(first) = disk.node().children().find(Node::is_element) {
+            let all: String = attributes.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect();
+            let indent = self.indent(first);
+            self.insert(first.range().start, format!("<driver name='qemu' type='raw'{all}/>{indent}"));
+        }
+    }
+
+    fn attribute(&mut self, node: Node<'_, '_>, name: &str, value: &str) {
+        match node.attribute_node(name) {
+            Some(own) => self.all.push((own.range_value(), escaped(value))),
+            None => {
+                let at = node.range().start + 1 + node.tag_name().name().len();
+                self.insert(at, format!(" {name}='{}'", escaped(value)));
+            }
+        }
+    }
+
+    /// The line break and blanks before an element.
+    fn indent(&self, node: Node<'_, '_>) -> String {
+        let before = &self.xml[..node.range().start];
+        before[before.trim_end_matches([' ', '\t', '\n', '\r']).len()..].to_owned()
+    }
+
+    /// The text with all of them; `None` where they overlap.
+    fn apply(mut self) -> Option<String> {
+        self.all.sort_by_key(|(range, _)| (range.start, range.end));
+        let (mut text, mut at) = (String::new(), 0);
+        for (range, replaced) in &self.all {
+            text += self.xml.get(at..range.start)?;
+            text += replaced;
+            at = range.end;
+        }
+        Some(text + self.xml.get(at..)?)
+    }
+}
+
+/// A value between single or double quotes.
+fn escaped(value: &str) -> String {
+    [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&apos;"), ("\"", "&quot;")]
+        .iter()
+        .fold(value.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// What `diff -u` prints, in one hunk; empty where nothing differs.
+fn unified_diff(before: &str, after: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let same = |a: &[&str], b: &[&str], from_end: bool| {
+        let pairs = a.len().min(b.len());
+        let is_same = |i: &usize| if from_end { a[a.len() - 1 - i] == b[b.len() - 1 - i] } else { a[*i] == b[*i] };
+        (0..pairs).take_while(is_same).count()
+    };
+    let head = same(&a, &b, false);
+    let tail = same(&a[head..], &b[head..], true);
+    let (middle_a, middle_b) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
+    if middle_a.is_empty() && middle_b.is_empty() {
+        return String::new();
+    }
+    let (first, last) = (head.min(CONTEXT), tail.min(CONTEXT));
+    let mut lines: Vec<String> = a[head - first..head].iter().map(|line| format!(" {line}")).collect();
+    lines.extend(changes(middle_a, middle_b));
+    lines.extend(a[a.len() - tail..][..last].iter().map(|line| format!(" {line}")));
+    let begin = head - first + 1;
+    let (before, after) = (first + middle_a.len() + last, first + middle_b.len() + last);
+    let head = format!("--- domain.xml\n+++ domain.xml\n@@ -{begin},{before} +{begin},{after} @@\n");
+    head + &lines.iter().map(|line| format!("{line}\n")).collect::<String>()
+}
+
+/// The lines of both, those in common once.
+fn changes(a: &[&str], b: &[&str]) -> Vec<String> {
+    let (removed, added) = (|line: &&str| format!("-{line}"), |line: &&str| format!("+{line}"));
+    if a.len() > MAX_LINES || b.len() > MAX_LINES {
+        return a.iter().map(removed).chain(b.iter().map(added)).collect();
+    }
+    // The longest common subsequence of the rest, from each pair of lines on.
+    let mut length = vec![vec![0_u16; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            length[i][j] = if a[i] == b[j] { length[i + 1][j + 1] + 1 } else { length[i + 1][j].max(length[i][j + 1]) };
+        }
+    }
+    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            lines.push(format!(" {}", a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && length[i + 1][j] >= length[i][j + 1]) {
+            lines.push(removed(&a[i]));
+            i += 1;
+        } else {
+            lines.push(added(&b[j]));
+            j += 1;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    const DOMAIN: &str = "<domain type='kvm'>
+  <!-- kept -->
+  <vcpu>2</vcpu>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2' cache=\"writethrough\"/>
+      <source file='/a'/>
+      <target dev='sda' bus='sata'/>
+      <iotune>
+        <total_iops_sec>500</total_iops_sec>
+      </iotune>
+      <address type='drive' controller='0'/>
+    </disk>
+    <disk><source file='/b'/><target dev='vda' bus='virtio'/></disk>
+  </devices>
+</domain>
+";
+
+    #[test]
+    fn the_disk_changes_and_nothing_else() {
+        let changed = settings(&[
+            ("bus", "virtio-blk"),
+            ("cache", "none"),
+            ("cache-size", "2097152"),
+            ("format", "raw"),
+            ("iothread", "on"),
+            ("throttling.iops-total", "0"),
+        ]);
+        let edit = edit_domain(DOMAIN, "sda", &changed).unwrap();
+        let disk = "    <disk type='file' device='disk'>
+      <driver iothread='1' name='qemu' type='qcow2' cache=\"none\"><metadata_cache><max_size unit='bytes'>2097152</max_size></metadata_cache></driver>
+      <source file='/a'/>
+      <target dev='vdb' bus='virtio'/>
+    </disk>
+";
+        assert!(edit.xml.contains(disk), "{}", edit.xml);
+        assert!(
+            edit.xml.contains("<vcpu>2</vcpu>\n  <iothreads>1</iothreads>\n") && edit.xml.contains("<!-- kept -->")
+        );
+        assert_eq!(edit.left_out, ["format=raw"]);
+        assert!(
+            edit.diff.contains("+  <iothreads>1</iothreads>\n") && edit.diff.contains("-      <iotune>\n"),
+            "{}",
+            edit.diff
+        );
+        let other = edit_domain(DOMAIN, "vda", &settings(&[("aio", "native")])).unwrap();
+        assert!(
+            other.xml.contains("<disk><driver name='qemu' type='raw' io='native'/><source file='/b'/>"),
+            "{}",
+            other.xml
+        );
+        assert_eq!((edit_domain(DOMAIN, "vdz", &changed), edit_domain("x", "vda", &changed)), (None, None));
+        let none = edit_domain(DOMAIN, "vda", &settings(&[])).unwrap();
+        assert_eq!((none.xml.as_str(), none.diff.as_str()), (DOMAIN, ""));
+    }
+
+    #[test]
+    fn iothreads_are_counted_on() {
+        let text = DOMAIN.replace("<vcpu>2</vcpu>", "<vcpu>2</vcpu><iothreads>2</iothreads>");
+        let edit = edit_domain(&text, "vda", &settings(&[("iothread", "on")])).unwrap();
+        assert!(edit.xml.contains("<iothreads>3</iothreads>") && edit.xml.contains("iothread='3'"), "{}", edit.xml);
+    }
+
+    proptest! {
+        #[test]
+        fn a_diff_makes_one_text_of_the_other(a in "([ab]\n){0,12}", b in "([ab]\n){0,12}") {
+            let diff = unified_diff(&a, &b);
+            let begin = diff.split("@@ -").nth(1).map_or(0, |rest| rest.split(',').next().unwrap().parse::<usize>().unwrap() - 1);
+            let mut made: Vec<&str> = a.lines().take(begin).collect();
+            let mut passed = begin;
+            for line in diff.lines().skip(3) {
+                if let Some(added) = line.strip_prefix('+') {
+                    made.push(added);
+                } else {
+                    let old = a.lines().nth(passed).unwrap();
+                    prop_assert_eq!(&line[1..], old);
+                    passed += 1;
+                    if line.starts_with(' ') {
+                        made.push(old);
+                    }
+                }
+            }
+            made.extend(a.lines().skip(passed));
+            prop_assert_eq!(made, b.lines().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_value_leaves_xml(value in ".{0,20}", key in "(cache|cache-size|num-queues|bus)") {
+            // No XML has a control character.
+            let edit = edit_domain(DOMAIN, "sda", &settings(&[(&key, &value)]));
+            prop_assert!(edit.map_or(value.contains(|c: char| c != ' ' && !c.is_alphanumeric()), |edit| Document::parse(&edit.xml).is_ok()));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the header of a disk image says. Format: `docs/interop/qcow2.txt` of QEMU.
+
+use super::definition::{Twin, TwinDisk};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+const MAGIC: [u8; 4] = *b"QFI\xfb";
+/// The header of version 3 up to its feature bits.
+const HEADER_BYTES: usize = 104;
+/// Incompatible feature: L2 entries with subclusters.
+const EXTENDED_L2: u64 = 1 << 4;
+/// Compatible feature.
+const LAZY_REFCOUNTS: u64 = 1;
+
+/// A qcow2 image, by its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Qcow2 {
+    /// 2 or 3.
+    pub version: u32,
+    /// Bytes.
+    pub cluster_size: u64,
+    /// The guest's disk, bytes.
+    pub size: u64,
+    pub extended_l2: bool,
+    pub lazy_refcounts: bool,
+    pub has_backing: bool,
+}
+
+/// Reads the header of a qcow2 image; `None` where it is none.
+pub(super) fn qcow2(header: &[u8]) -> Option<Qcow2> {
+    let word = |at: usize| header.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+    let long = |at: usize| Some(u64::from(word(at)?) << 32 | u64::from(word(at + 4)?));
+    if header.get(..4)? != MAGIC {
+        return None;
+    }
+    let version = word(4)?;
+    let bits = word(20).filter(|bits| (9..=21).contains(bits))?;
+    // Version 2 has no feature bits.
+    let features = |at| if version >= 3 { long(at) } else { Some(0) };
+    Some(Qcow2 {
+        version,
+        cluster_size: 1 << bits,
+        size: long(24)?,
+        extended_l2: features(72)? & EXTENDED_L2 != 0,
+        lazy_refcounts: features(80)? & LAZY_REFCOUNTS != 0,
+        has_backing: long(8)? != 0,
+    })
+}
+
+/// Adds what the image itself says: its size, of qcow2 how it was made. One that cannot be read is named.
+pub(super) fn add(twin: &mut Twin) {
+    let is_qcow2 = twin.disk.set.get("format").is_some_and(|format| format == "qcow2");
+    let Some(path) = twin.disk.file.clone() else { return };
+    match read(&path) {
+        Err(why) => twin.lacks(format!("image {}: {why}; its size and how it was made are not known", path.display())),
+        Ok((_, Some(image))) if is_qcow2 => {
+            twin.disk.size = Some(image.size);
+            made(&mut twin.disk, &image);
+            if image.has_backing {
+                twin.lacks("backing image: the scratch image has none");
+            }
+        }
+        Ok((bytes, _)) => {
+            twin.disk.size = Some(bytes).filter(|_| !is_qcow2);
+            if is_qcow2 {
+                twin.lacks(format!("image {}: it has no header of qcow2", path.display()));
+            }
+        }
+    }
+}
+
+/// How a qcow2 image was made, where that is not `qemu-img create`'s default.
+fn made(disk: &mut TwinDisk, image: &Qcow2) {
+    if image.cluster_size != 65536 {
+        disk.set("image.cluster_size", image.cluster_size.to_string());
+    }
+    if image.version < 3 {
+        disk.set("image.compat", "0.10");
+    }
+    for (key, is_on) in [("image.extended_l2", image.extended_l2), ("image.lazy_refcounts", image.lazy_refcounts)] {
+        if is_on {
+            disk.set(key, "on");
+        }
+    }
+}
+
+/// The bytes of an image and its header.
+fn read(path: &Path) -> std::io::Result<(u64, Option<Qcow2>)> {
+    let kind = path.metadata()?.file_type();
+    // Opening a FIFO would wait for a writer.
+    if !kind.is_file() && !std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
+        return Err(std::io::Error::other("it is neither a file nor a block device"));
+    }
+    let mut file = File::open(path)?;
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut header)?;
+    Ok((file.seek(SeekFrom::End(0))?, qcow2(&header)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(version: u32, cluster_bits: u32, incompatible: u64, compatible: u64) -> Vec<u8> {
+        let mut all = MAGIC.to_vec();
+        all.extend(version.to_be_bytes());
+        all.extend([0; 12]);
+        all.extend(cluster_bits.to_be_bytes());
+        all.extend((8_u64 << 30).to_be_bytes());
+        all.extend([0; 40]);
+        all.extend(incompatible.to_be_bytes());
+        all.extend(compatible.to_be_bytes());
+        all.resize(HEADER_BYTES, 0);
+        all
+    }
+
+    #[test]
+    fn a_header_says_how_the_image_was_made() {
+        let usual = qcow2(&header(3, 16, 0, 0)).unwrap();
+        assert_eq!((usual.cluster_size, usual.size, usual.has_backing), (65536, 8 << 30, false));
+        let other = qcow2(&header(3, 17, EXTENDED_L2, LAZY_REFCOUNTS)).unwrap();
+        assert!(other.extended_l2 && other.lazy_refcounts);
+        let mut disk = TwinDisk::default();
+        made(&mut disk, &other);
+        assert_eq!(disk.set.get("image.cluster_size").map(String::as_str), Some("131072"));
+        assert_eq!(disk.set.len(), 3);
+        let old = qcow2(&header(2, 16, u64::MAX, u64::MAX)).unwrap();
+        assert!(!old.extended_l2 && !old.lazy_refcounts);
+        assert_eq!((qcow2(b"QFI\xfb"), qcow2(&header(3, 64, 0, 0)), qcow2(b"")), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_header_is_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), is_qcow2 in any::<bool>()) {
+            if is_qcow2 {
+                bytes.splice(0..bytes.len().min(4), MAGIC);
+            }
+            let _ = qcow2(&bytes);
+        }
+    }
+}

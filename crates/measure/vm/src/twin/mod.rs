@@ -1,0 +1,28 @@
+//! The twin of somebody's VM: what a guest of the lab takes over from a running VM, from libvirt's XML or from a QEMU command
+//! line. The original is only read: its process's arguments, the header of its image, its domain as libvirt prints it.
+
+mod command_line;
+mod definition;
+mod domain_disk;
+mod domain_edit;
+mod domain_xml;
+mod error;
+mod image;
+mod properties;
+mod source;
+mod xml;
+
+pub use definition::{Twin, TwinDisk};
+pub use domain_edit::{DomainEdit, edit_domain};
+pub use error::TwinError;
+pub use source::twin;
+
+/// What a command line and an XML of somebody say of a VM, for fuzzing: how many settings of a disk.
+pub fn read_twin(text: &str) -> usize {
+    let of = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
+    let edited = edit_domain(text, "vda", &[("cache".to_owned(), "none".to_owned())].into());
+    if let Some(edit) = &edited {
+        assert!(roxmltree::Document::parse(&edit.xml).is_ok(), "an edit broke {text}");
+    }
+    of(domain_xml::read(text, None)) + of(command_line::read(&source::words(text).unwrap_or_default(), None))
+}

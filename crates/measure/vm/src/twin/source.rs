@@ -1,0 +1,208 @@
+//! What a twin is made of, by what people give: a VM's name, a file, a command line.
+
+use super::definition::Twin;
+use super::error::TwinError;
+use super::{command_line, domain_xml, image};
+use crate::vm::Vm;
+use crate::vmm::qemu::arguments::path_of;
+use crate::vmm::qemu::libvirt::{domain_xml as stored, domain_xml_of};
+use crate::{FindError, MachineError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use vmtax_model::{Manager, VmSettings};
+
+/// A longer file is no domain.
+const MAX_XML: u64 = 4 << 20;
+
+/// The twin of what `like` is: a QEMU command line, a file with a domain's XML, or a VM by what people call it; of its disk of
+/// that name, else of the first. Nothing of the original is changed.
+///
+/// # Errors
+/// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
+pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let all = words(like)?;
+    let mut twin = if all.len() > 1 && all.first().is_some_and(|word| command_line::is_program(word)) {
+        command_line::read(&all, disk)?
+    } else if Path::new(like).is_file() {
+        let mut twin = domain_xml::read(&text_of(Path::new(like))?, disk)?;
+        twin.source += &format!(" of {like}");
+        twin
+    } else {
+        of_vm(like, disk)?
+    };
+    image::add(&mut twin);
+    Ok(twin)
+}
+
+fn text_of(path: &Path) -> Result<String, TwinError> {
+    let failed = |source| TwinError::File { file: path.to_path_buf(), source };
+    let mut text = String::new();
+    std::fs::File::open(path).and_then(|file| file.take(MAX_XML).read_to_string(&mut text)).map_err(failed)?;
+    Ok(text)
+}
+
+/// The twin of a VM that runs, else of a domain of libvirt that does not.
+fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let vm = match Vm::find(name) {
+        Ok(vm) => vm,
+        Err(found @ (FindError::NoVms | FindError::Unknown { .. })) => {
+            return match stored(name) {
+                Ok(xml) => domain_xml::read(&xml, disk),
+                Err(libvirt) => {
+                    let libvirt = match libvirt {
+                        MachineError::Monitor(why) => why,
+                        other => other.to_string(),
+                    };
+                    Err(TwinError::NoVm { found, libvirt })
+                }
+            };
+        }
+        Err(other) => return Err(TwinError::Find(other)),
+    };
+    of_running(&vm, disk)
+}
+
+fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let pid = vm.pid();
+    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let arguments: Vec<String> =
+        arguments.split(|b| *b == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect();
+    let managed = vm.managed();
+    let is_libvirt = managed.as_ref().is_some_and(|managed| managed.manager == Manager::Libvirt);
+    let domain = managed.as_ref().filter(|_| is_libvirt).and_then(|managed| domain_xml_of(pid, managed).ok());
+    let mut twin = match &domain {
+        // What QEMU was started with has the CPU and the machine as a whole; the domain its limits and its disks' names.
+        Some((running, stored)) => {
+            let mut twin = domain_xml::read(running, disk)?;
+            if let Ok(started) = command_line::read(&arguments, None) {
+                twin.machine_type = started.machine_type.or(twin.machine_type);
+                twin.cpu_model = started.cpu_model.or(twin.cpu_model);
+                twin.not_twinned.retain(|line| !line.starts_with("CPU model host-model"));
+            }
+            twin.domain_xml = Some(stored.clone());
+            twin
+        }
+        None => {
+            let mut twin = command_line::read(&arguments, disk)?;
+            add_live(&mut twin, &vm.settings(false));
+            twin.source = vm.name().map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
+            if managed.is_some() && vm.monitor().is_none_or(crate::Monitor::taints) {
+                twin.lacks("limits and caches that were set while it runs: its monitor is its manager's");
+            }
+            twin
+        }
+    };
+    twin.source += &format!(" (PID {pid})");
+    twin.qemu = vm.binary().filter(|path| path.is_file());
+    twin.is_kvm = vm.accelerator().map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm).or(twin.is_kvm);
+    twin.disk.file = twin.disk.file.take().map(|file| seen_from_here(pid, &file));
+    Ok(twin)
+}
+
+/// The image of a VM in a container lies elsewhere.
+fn seen_from_here(pid: i32, file: &Path) -> PathBuf {
+    let inside = path_of(pid, file);
+    let is_same = || {
+        use std::os::unix::fs::MetadataExt;
+        let (a, b) = (file.metadata().ok()?, inside.metadata().ok()?);
+        Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    if is_same() == Some(true) || !inside.exists() { file.to_path_buf() } else { inside }
+}
+
+/// What was set while it runs, as the monitor tells.
+fn add_live(twin: &mut Twin, settings: &VmSettings) {
+    let is_disk = |disk: &&vmtax_model::DiskSettings| Some(&disk.file) == twin.disk.file.as_ref();
+    let Some(disk) = settings.disks.iter().find(is_disk) else { return };
+    let limits = disk.limits.clone().unwrap_or_default();
+    twin.disk.set.retain(|key, _| !key.starts_with("throttling."));
+    let kinds = ["total", "read", "write"];
+    let mut set = |unit: &str, end: &str, values: &[u64; 3]| {
+        for (kind, value) in kinds.iter().zip(values).filter(|(_, value)| **value > 0) {
+            twin.disk.set(&format!("throttling.{unit}-{kind}{end}"), value.to_string());
+        }
+    };
+    set("iops", "", &limits.requests_per_s);
+    set("bps", "", &limits.bytes_per_s);
+    set("iops", "-max", &limits.burst_requests_per_s);
+    set("bps", "-max", &limits.burst_bytes_per_s);
+    // The length of a burst that there is not is 1 s.
+    if limits.burst_requests_per_s.iter().any(|burst| *burst > 0) {
+        set("iops", "-max-length", &limits.burst_requests_s);
+    }
+    if limits.burst_bytes_per_s.iter().any(|burst| *burst > 0) {
+        set("bps", "-max-length", &limits.burst_bytes_s);
+    }
+    if limits.request_size > 0 {
+        twin.disk.set("throttling.iops-size", limits.request_size.to_string());
+    }
+}
+
+/// The words of a line as a shell has them: quotes, and backslashes before any character; also before the end of a line.
+pub(super) fn words(line: &str) -> Result<Vec<String>, TwinError> {
+    let (mut all, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
+    let mut letters = line.chars();
+    let mut quote = None;
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => match letters.next() {
+                Some('\n') => {}
+                // Between double quotes it stands for itself before most.
+                Some(next) if quote.is_some() && !matches!(next, '"' | '\\' | '$' | '`') => {
+                    word.get_or_insert_default().extend(['\\', next]);
+                }
+                Some(next) => word.get_or_insert_default().push(next),
+                None => {}
+            },
+            (None, blank) if blank.is_whitespace() => all.extend(word.take()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    if quote.is_some() {
+        return Err(TwinError::Quote);
+    }
+    all.extend(word);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vmtax_model::shell_line;
+
+    #[test]
+    fn a_line_is_read_as_a_shell_reads_it() {
+        let read = words("qemu  -m 1G \\\n -append 'a b' -device '{\"a\": 1}' \"x\\\"y\\n\" ''").unwrap();
+        assert_eq!(read, ["qemu", "-m", "1G", "-append", "a b", "-device", "{\"a\": 1}", "x\"y\\n", ""]);
+        assert!(matches!(words("qemu 'x"), Err(TwinError::Quote)));
+    }
+
+    #[test]
+    fn what_is_nothing_is_said_with_what_is_taken() {
+        let why = twin("/nonexistent/domain.xml", None).unwrap_err().to_string();
+        assert!(why.contains("/nonexistent/domain.xml"), "{why}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.xml");
+        std::fs::write(&file, "no xml").unwrap();
+        let why = twin(file.to_str().unwrap(), None).unwrap_err().to_string();
+        assert!(why.contains("virsh dumpxml"), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_shell_would_print_is_read_as_it_was(all in proptest::collection::vec("[ -~]{0,10}", 1..6)) {
+            prop_assert_eq!(words(&shell_line(&all)).unwrap(), all);
+        }
+
+        #[test]
+        fn any_text_is_survived(text in ".{0,80}") {
+            let _ = crate::read_twin(&text);
+        }
+    }
+}
