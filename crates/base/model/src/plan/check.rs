@@ -86,6 +86,11 @@ impl Plan {
         }
         variant.guest(&self.guest)?.check()?;
         let refused = |what: &str| Err(variant.fault(what));
+        if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
+            return refused(
+                "backend is of the network card, which no workload of the plan uses: run net-rr, or leave it out",
+            );
+        }
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
