@@ -10,6 +10,7 @@ mod buffer;
 mod clock;
 mod descriptor;
 mod error;
+mod net_server;
 mod options;
 mod outcome;
 mod plan;
@@ -29,7 +30,8 @@ pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
-pub use workloads::net_rr::{echo, round_trips};
+pub use net_server::{SERVER_THREADS, bulk_address, serve};
+pub use workloads::net_rr::round_trips;
 pub use workloads::syscalls::shortest_call;
 
 use vmtax_model::{Places, Series, TrialResult, WorkloadName, WorkloadSpec};

@@ -98,7 +98,7 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
         assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < DELAY_NS / 10.0, "{to}: {} ns more", grown(to));
     }
     let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
-    assert!(text.contains("write to the tap") && text.contains("unexplained"), "{text}");
+    assert!(text.contains("write to tap or socket") && text.contains("unexplained"), "{text}");
     let parquet = place.path("requests.parquet");
     place.vmtax("export").arg(place.recording()).arg("--parquet").arg(&parquet).succeeds();
     assert_eq!(namespaces(), before);
@@ -144,7 +144,10 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     let path = path_with_delaying_passt(&place, &passt, DELAY_NS as u64);
     let report = observed(&place, "late", &variants[3], Some(&path));
     is_whole(column(&report, "passt"), COUNT);
-    is_there(column(&report, "passt"), passt_in_time, "net-passt-send");
+    // Of another run, on a host that may be as busy as it likes: what was planted is there, and not twice.
+    let there = row(column(&report, "passt"), "net-passt-send", "p50_ns");
+    assert!((DELAY_NS..1.5 * DELAY_NS).contains(&there), "{there} ns before passt sends");
+    assert!(row(passt_in_time, "net-passt-send", "p50_ns") < DELAY_NS / 2.0);
     assert_eq!(namespaces(), before);
 }
 
@@ -163,6 +166,34 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
     }
     place.vmtax("layers --device net --set backend=slirp").fails(&["unknown backend 'slirp'", "tap, user, passt"]);
     place.vmtax("layers --set backend=tap").fails(&["backend is of the network card"]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn every_workload_of_the_network_goes_through_each_backend() {
+    kernel();
+    let place = Place::new();
+    let workload = |name: &str, options: &str| format!("[[workload]]\nname = '{name}'\noptions = {{ {options} }}\n");
+    let variant = |backend: &&str| format!("[[variant]]\nname = '{backend}'\nset = {{ backend = '{backend}' }}\n");
+    let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
+    let plan = [
+        "rounds = 1\nmachines = ['native', 'tcg']\n".to_owned(),
+        workload("net-rr", "protocol = 'tcp', connect = 'each', connections = 4, count = 400, time = 0"),
+        workload("net-stream", "direction = 'receive', time = 0.5"),
+        workload("net-pps", "time = 0.5"),
+        backends.iter().map(variant).collect(),
+    ];
+    let plan = place.put("plan.toml", plan.concat());
+    place.vmtax("run --dir").arg(place.runs()).arg(plan).start(240).outcome().exits(0);
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    for backend in ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend)) {
+        for (workload, least) in [("net-rr", 50.0), ("net-stream", 1.0), ("net-pps", 100.0)] {
+            let mut of_backend = trials(&report).iter().filter(|trial| trial["variant"] == **backend);
+            let trial = of_backend.find(|trial| trial["workload"]["name"] == workload).unwrap();
+            let measures = trial["result"]["measures"].as_array().unwrap_or_else(|| panic!("{backend}: {trial}"));
+            assert!(number(&measures.last().unwrap()["value"]) > least, "{backend}: {measures:?}");
+        }
+    }
 }
 
 #[test]
@@ -192,7 +223,7 @@ fn a_killed_run_leaves_no_namespace_and_no_process() {
 #[test]
 fn without_rights_guests_have_qemus_own_network_and_it_is_said() {
     let place = Place::new();
-    let kernel = kernel().copy(&place, &[]);
+    let kernel = kernel().copy_with(&place, &["net_failover", "failover"], &[]);
     let run = |words: &str| {
         let run = place.vmtax_as_ordinary_user(words).arg(place.runs());
         run.words(&kernel.options()).env("HOME", place.path("home"))

@@ -10,6 +10,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use vmtax_workload::bulk_address;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MASK};
 
 /// The server's interface: the tap, its end of the veth pair, or the loopback device.
@@ -36,9 +37,9 @@ pub(super) enum Network {
 /// The sockets of an echo server, and the end of what it is connected by.
 pub(super) struct Made {
     pub udp: OwnedFd,
-    /// It listens.
-    pub tcp: OwnedFd,
-    /// Where it listens.
+    /// Its TCP socket, then UDP and TCP for bulk data: those of streams listen.
+    pub others: Vec<OwnedFd>,
+    /// Where the echo server listens.
     pub echo: SocketAddrV4,
     /// The tap; of a veth pair the namespace with the other end; of a loopback device its namespace.
     pub end: NetworkEnd,
@@ -84,12 +85,14 @@ pub(super) fn on_host_loopback() -> Result<Made, MachineError> {
     for _ in 0..PORTS {
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|udp| Ok((udp.local_addr()?.port(), udp)));
         let (port, udp) = free.map_err(|e| MachineError::system("binding the echo server to 127.0.0.1", e))?;
-        // Somebody may listen there by TCP.
-        let Ok(tcp) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
         let echo = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
-        return Ok(Made { udp: udp.into(), tcp: tcp.into(), echo, end: NetworkEnd::Host });
+        // Somebody may listen there by TCP, or at the next port.
+        if let Ok(others) = others(echo) {
+            return Ok(Made { udp: udp.into(), others, echo, end: NetworkEnd::Host });
+        }
     }
-    Err(MachineError::NoNetwork(format!("{PORTS} ports of 127.0.0.1 were free for UDP and taken for TCP; try again")))
+    let why = "ports of 127.0.0.1 were free for UDP and taken for TCP, or the next one was; try again";
+    Err(MachineError::NoNetwork(format!("{PORTS} {why}")))
 }
 
 fn behind_veth() -> Result<Made, MachineError> {
@@ -131,7 +134,13 @@ fn configure(name: &str, address: Ipv4Addr) -> Result<(), MachineError> {
 fn listening(echo: SocketAddrV4, end: NetworkEnd) -> Result<Made, MachineError> {
     let bound = |e| MachineError::system(format!("binding the echo server to {echo}"), e);
     let udp = UdpSocket::bind(echo).map_err(bound)?.into();
-    Ok(Made { udp, tcp: TcpListener::bind(echo).map_err(bound)?.into(), echo, end })
+    Ok(Made { udp, others: others(echo).map_err(bound)?, echo, end })
+}
+
+/// The sockets besides the echo server's for UDP, as [`vmtax_workload::serve`] takes them.
+fn others(echo: SocketAddrV4) -> io::Result<Vec<OwnedFd>> {
+    let bulk = bulk_address(echo);
+    Ok(vec![TcpListener::bind(echo)?.into(), UdpSocket::bind(bulk)?.into(), TcpListener::bind(bulk)?.into()])
 }
 
 fn failed(doing: &str, what: &str, error: &io::Error, fix: &str) -> MachineError {
@@ -154,7 +163,7 @@ mod tests {
     #[ignore = "needs root"]
     fn a_veth_pair_carries_packets_between_namespaces_and_the_host_sees_none_of_it() {
         let (before, own) = (interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
-        let Made { udp, tcp: _, echo, end } = make(Network::Veth).unwrap();
+        let Made { udp, others: _, echo, end } = make(Network::Veth).unwrap();
         let end = end.descriptor().unwrap();
         let server = UdpSocket::from(udp);
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -183,8 +192,9 @@ mod tests {
 
     #[test]
     fn without_rights_a_server_has_one_port_of_the_hosts_loopback_device() {
-        let Made { udp, tcp, echo, end } = on_host_loopback().unwrap();
+        let Made { udp, others, echo, end } = on_host_loopback().unwrap();
         assert!(echo.ip().is_loopback() && end.descriptor().is_none());
-        assert_eq!(UdpSocket::from(udp).local_addr().unwrap(), TcpListener::from(tcp).local_addr().unwrap());
+        let tcp = TcpListener::from(others.into_iter().next().unwrap());
+        assert_eq!(UdpSocket::from(udp).local_addr().unwrap(), tcp.local_addr().unwrap());
     }
 }

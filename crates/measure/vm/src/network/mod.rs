@@ -20,14 +20,13 @@ use std::time::{Duration, Instant};
 use vmtax_model::{NetBackend, QemuThread, Role, Warning};
 use vmtax_observe::{processes, thread_names};
 use vmtax_wire::ECHO;
+use vmtax_workload::SERVER_THREADS as THREADS;
 
 /// The server's interface, as host events name it: a tap, a loopback device.
 pub const TAP: &str = make::OUTSIDE;
 /// How long the echo server may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// UDP's thread and TCP's.
-const THREADS: usize = 2;
 
 /// A network with an echo server. Dropped, it is removed.
 #[derive(Debug)]
@@ -50,7 +49,7 @@ impl MachineNetwork {
             Some(NetBackend::User | NetBackend::Passt) => Network::Loopback,
         };
         let needs_none = matches!(setup.backend, None | Some(NetBackend::User));
-        let (Made { udp, tcp, echo, end }, warning) = match make(network) {
+        let (Made { udp, others, echo, end }, warning) = match make(network) {
             Err(MachineError::NoNamespace { source }) if needs_none => {
                 let reason = format!("this user may make no network namespace: {source}");
                 (on_host_loopback()?, Some(Warning::OnHostLoopback { reason }))
@@ -71,7 +70,7 @@ impl MachineNetwork {
         let server = Child::spawn(Start {
             command: ["/proc/self/exe", "agent", "echo"].map(str::to_owned).to_vec(),
             stdin: Some(udp),
-            descriptors: vec![tcp],
+            descriptors: others,
             log: &setup.log.join("echo.log"),
             supervision: Supervision {
                 rights: Some(Rights { user, no_set_uid: true }),
@@ -81,7 +80,7 @@ impl MachineNetwork {
         })?;
         let network = MachineNetwork { server, passt, warning };
         let deadline = Instant::now() + START_TIMEOUT;
-        while threads(&network.server, Role::ECHO_SERVER).len() < THREADS {
+        while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
                 let log = setup.log.join("echo.log");
                 return Err(MachineError::NoNetwork(format!("the echo server does not start: see {}", log.display())));
