@@ -22,6 +22,7 @@ mod workloads;
 pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
+pub use net_server::{SERVER_THREADS, bulk_address, serve};
 pub use options::{Alias, OptionInfo};
 pub use plan::{CheckedPlan, CheckedStep};
 pub use workloads::bonnie::small_bonnie;
@@ -30,7 +31,6 @@ pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
-pub use net_server::{SERVER_THREADS, bulk_address, serve};
 pub use workloads::net_rr::round_trips;
 pub use workloads::syscalls::shortest_call;
 

@@ -186,7 +186,9 @@ fn every_workload_of_the_network_goes_through_each_backend() {
     let plan = place.put("plan.toml", plan.concat());
     place.vmtax("run --dir").arg(place.runs()).arg(plan).start(240).outcome().exits(0);
     let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
-    for backend in ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend)) {
+    for backend in
+        ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend))
+    {
         for (workload, least) in [("net-rr", 50.0), ("net-stream", 1.0), ("net-pps", 100.0)] {
             let mut of_backend = trials(&report).iter().filter(|trial| trial["variant"] == **backend);
             let trial = of_backend.find(|trial| trial["workload"]["name"] == workload).unwrap();

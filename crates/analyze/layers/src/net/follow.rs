@@ -110,7 +110,7 @@ impl Follow<'_> {
             return Some((read, tid));
         }
         let (read, passt) = self.reads(xmit, late, same, |tid| self.host.passt.contains(&tid))?;
-        self.from_passt(path, passt, (xmit, read), late)
+        self.by_passt(path, passt, (xmit, read), late)
     }
 
     /// When one of these threads reads the packet, and which: its copy, else the next return of a call that receives.
@@ -130,7 +130,7 @@ impl Follow<'_> {
     }
 
     /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads.
-    fn from_passt(&self, path: &mut RequestPath, passt: i32, at: (u64, u64), late: u64) -> Option<(u64, i32)> {
+    fn by_passt(&self, path: &mut RequestPath, passt: i32, at: (u64, u64), late: u64) -> Option<(u64, i32)> {
         self.read(path, (C::NetPasstReplyWake, C::NetPasstRead), at, passt);
         let write = self.next_send(passt, at.1, late)?;
         path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));

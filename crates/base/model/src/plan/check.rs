@@ -114,7 +114,9 @@ impl Plan {
             Study::Layers if !self.probes.iter().any(|probes| probes.follows_requests()) => {
                 invalid("the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"")
             }
-            _ if self.probes.contains(&Probes::Network) && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr) => {
+            _ if self.probes.contains(&Probes::Network)
+                && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr) =>
+            {
                 invalid("the probes \"network\" follow round trips over the network: run net-rr alone")
             }
             Study::Exec(_) => self.check_command(),

@@ -10,8 +10,8 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use vmtax_workload::bulk_address;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MASK};
+use vmtax_workload::bulk_address;
 
 /// The server's interface: the tap, its end of the veth pair, or the loopback device.
 pub(super) const OUTSIDE: &str = "vmtax0";

@@ -94,8 +94,8 @@ pub(crate) fn in_this_process() -> SocketAddrV4 {
         };
         accept("echo-tcp", MAX_CONNECTIONS, &tcp, echo::answer).unwrap();
         accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer).unwrap();
-        std::thread::spawn(move || echo::datagrams(&udp));
-        std::thread::spawn(move || bulk::count(&bulk_udp));
+        std::thread::Builder::new().spawn(move || echo::datagrams(&udp)).unwrap();
+        std::thread::Builder::new().spawn(move || bulk::count(&bulk_udp)).unwrap();
         return echo;
     }
 }

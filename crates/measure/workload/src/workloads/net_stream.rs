@@ -42,8 +42,8 @@ impl NetStream {
                 bytes += self.size;
             }
             stream.shutdown(Shutdown::Write)?;
-            // Its end.
-            stream.read(&mut [0])?;
+            // Its end: there is nothing to read.
+            let _ = stream.read(&mut [0])?;
             return Ok((bytes, clock.ns(start, clock.stop())));
         }
         stream.write_all(&header(Direction::FromServer, self.size as u32))?;

@@ -146,7 +146,7 @@ mod tests {
     fn a_flood_of_other_datagrams_does_not_hold_a_request_for_ever() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(address) = server.local_addr().unwrap() else { panic!("an IPv4 address") };
-        let flood = std::thread::spawn(move || {
+        let flood = std::thread::Builder::new().spawn(move || {
             let (_, client) = server.recv_from(&mut [0; 64]).unwrap();
             let until = Instant::now() + RESPONSE_TIMEOUT * 4;
             while Instant::now() < until {
@@ -154,6 +154,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
+        let flood = flood.unwrap();
         let way = Way { server: address, is_tcp: false, connects_each: false };
         let mut client = Client::connect(way, 64).unwrap();
         let began = Instant::now();

@@ -11,14 +11,13 @@ mod client;
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
+use crate::net_server::{MAX_CONNECTIONS, bulk_address};
 use crate::options::{self, OptionInfo, Options, Word, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-use crate::net_server::{MAX_CONNECTIONS, bulk_address};
 use client::{Client, Way};
 pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
 use std::net::SocketAddrV4;
-use std::sync::Barrier;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 
 /// Round trips before the first that is timed: addresses are resolved, caches are warm.
@@ -66,21 +65,18 @@ impl NetRr {
     }
 
     /// Makes one connection's round trips, `count` at most (0: no limit). `note` is told of each when it is done: the stamps of its
-    /// begin and its end, and its number. `ready` is called before the first that is timed.
+    /// begin and its end, and its number.
     fn exchange(
         &self,
         way: Way,
         clock: &Clock,
         count: u64,
-        ready: impl FnOnce(),
         mut note: impl FnMut(u64, u64, u64),
     ) -> Result<Made, WorkloadError> {
-        let warm = Client::connect(way, self.size as usize).and_then(|mut client| {
-            (0..WARM_UP).try_for_each(|number| client.round_trip(number).map(drop))?;
-            Ok(client)
-        });
-        ready();
-        let mut client = warm?;
+        let mut client = Client::connect(way, self.size as usize)?;
+        for number in 0..WARM_UP {
+            client.round_trip(number)?;
+        }
         let (mut number, mut lost, time_ns) = (WARM_UP, 0, nanoseconds(self.time));
         let start = clock.start();
         let mut now = start;
@@ -101,7 +97,6 @@ impl NetRr {
 
     /// All connections' round trips, each connection in a thread.
     fn at_once(&self, way: Way, clock: &Clock) -> Result<(Latency, Vec<Made>), WorkloadError> {
-        let begin = Barrier::new(self.connections as usize);
         // Each has its part of the count, and none is left without one: 0 would be no limit.
         let part = |number: u64| match self.count {
             0 => 0,
@@ -110,13 +105,21 @@ impl NetRr {
         let one = |number: u64| {
             let mut latency = Latency::new();
             let note = |began, ended, _| latency.record(clock.ns(began, ended));
-            let made = self.exchange(way, clock, part(number), || drop(begin.wait()), note)?;
-            Ok((latency, made))
+            self.exchange(way, clock, part(number), note).map(|made| (latency, made))
         };
         let all: Vec<Result<(Latency, Made), WorkloadError>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.connections).map(|number| scope.spawn(move || one(number))).collect();
-            let joined = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            threads.into_iter().map(joined).collect()
+            let start = |number| {
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
+                let (number, threads) = (number as u32 + 1, self.connections as u32);
+                thread.map_err(|source| WorkloadError::Threads { number, threads, source })
+            };
+            let threads: Vec<_> = (0..self.connections).map(start).collect();
+            // A panic is a bug of ours; the scope passes it on.
+            let joined = threads.into_iter().filter_map(|thread| match thread {
+                Ok(thread) => thread.join().ok(),
+                Err(error) => Some(Err(error)),
+            });
+            joined.collect()
         });
         let (mut latency, mut made) = (Latency::new(), Vec::new());
         for one in all {
@@ -141,7 +144,9 @@ impl NetRr {
             got.notes.push(format!("{lost} requests got no response within {} s", client::RESPONSE_TIMEOUT.as_secs()));
         }
         if others > 0 {
-            got.notes.push(format!("{others} datagrams came that were no response to the request under way: late, or doubled"));
+            got.notes.push(format!(
+                "{others} datagrams came that were no response to the request under way: late, or doubled"
+            ));
         }
         got
     }
@@ -172,7 +177,7 @@ pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(T
     let clock = Clock::calibrate();
     let mut recorder = Recorder::new(spec.name, asked.count, nanoseconds(asked.time), &clock)?;
     let mut latency = Latency::new();
-    let made = asked.exchange(asked.way(places)?, &clock, asked.count, || {}, |began, ended, number| {
+    let made = asked.exchange(asked.way(places)?, &clock, asked.count, |began, ended, number| {
         latency.record(clock.ns(began, ended));
         recorder.note(began, ended, number);
     })?;
@@ -220,7 +225,9 @@ mod tests {
     #[test]
     fn connections_run_at_once_and_each_request_may_have_its_own() {
         let places = places(in_this_process());
-        for options in [["protocol=udp", "connect=once"], ["protocol=tcp", "connect=once"], ["protocol=tcp", "connect=each"]] {
+        for options in
+            [["protocol=udp", "connect=once"], ["protocol=tcp", "connect=once"], ["protocol=tcp", "connect=each"]]
+        {
             let mut spec = round_trips(330);
             for option in options.into_iter().chain(["connections=32"]) {
                 let (name, value) = option.split_once('=').unwrap();
@@ -237,7 +244,9 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_named() {
-        let SocketAddr::V4(nobody) = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap() else { panic!("an IPv4 address") };
+        let SocketAddr::V4(nobody) = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap() else {
+            panic!("an IPv4 address")
+        };
         for connections in ["1", "3"] {
             let mut spec = round_trips(3);
             set_option(&mut spec, "connections", connections).unwrap();
