@@ -25,7 +25,7 @@ enum Socket {
 
 /// How a client reaches its server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct Transport {
     pub server: SocketAddrV4,
     pub is_tcp: bool,
     /// Whether each request has a connection of its own.
@@ -35,7 +35,7 @@ pub(super) struct Way {
 /// A client with one request under way at a time.
 pub(super) struct Client {
     socket: Socket,
-    way: Way,
+    transport: Transport,
     request: Vec<u8>,
     response: Vec<u8>,
     lost_in_a_row: u32,
@@ -44,20 +44,20 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub fn connect(way: Way, bytes: usize) -> Result<Client, WorkloadError> {
-        let connected = match way {
-            Way { is_tcp: true, connects_each: true, .. } => Ok(Socket::TcpEach),
-            Way { is_tcp: true, .. } => connection(way.server).map(Socket::Tcp),
+    pub fn connect(transport: Transport, bytes: usize) -> Result<Client, WorkloadError> {
+        let connected = match transport {
+            Transport { is_tcp: true, connects_each: true, .. } => Ok(Socket::TcpEach),
+            Transport { is_tcp: true, .. } => connection(transport.server).map(Socket::Tcp),
             _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-                socket.connect(way.server)?;
+                socket.connect(transport.server)?;
                 socket.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
                 Ok(Socket::Udp(socket))
             }),
         };
         let (request, response) = (vec![0x5a; bytes], vec![0; bytes]);
         match connected {
-            Ok(socket) => Ok(Client { socket, way, request, response, lost_in_a_row: 0, others: 0 }),
-            Err(source) => Err(no_answer(way.server, protocol(way), Some(source))),
+            Ok(socket) => Ok(Client { socket, transport, request, response, lost_in_a_row: 0, others: 0 }),
+            Err(source) => Err(no_answer(transport.server, protocol(transport), Some(source))),
         }
     }
 
@@ -70,7 +70,9 @@ impl Client {
             Socket::Udp(socket) => udp(socket, request, response, &mut self.others),
             Socket::Tcp(stream) => tcp(stream, request, response),
             // Its end is a part of it.
-            Socket::TcpEach => connection(self.way.server).and_then(|mut stream| tcp(&mut stream, request, response)),
+            Socket::TcpEach => {
+                connection(self.transport.server).and_then(|mut stream| tcp(&mut stream, request, response))
+            }
         };
         match answered {
             Ok(true) if self.response == self.request => {
@@ -88,12 +90,12 @@ impl Client {
     }
 
     fn failed(&self, source: Option<io::Error>) -> WorkloadError {
-        no_answer(self.way.server, protocol(self.way), source)
+        no_answer(self.transport.server, protocol(self.transport), source)
     }
 }
 
-fn protocol(way: Way) -> &'static str {
-    if way.is_tcp { "tcp" } else { "udp" }
+fn protocol(transport: Transport) -> &'static str {
+    if transport.is_tcp { "tcp" } else { "udp" }
 }
 
 fn connection(server: SocketAddrV4) -> io::Result<TcpStream> {
@@ -155,8 +157,8 @@ mod tests {
             }
         });
         let flood = flood.unwrap();
-        let way = Way { server: address, is_tcp: false, connects_each: false };
-        let mut client = Client::connect(way, 64).unwrap();
+        let transport = Transport { server: address, is_tcp: false, connects_each: false };
+        let mut client = Client::connect(transport, 64).unwrap();
         let began = Instant::now();
         assert!(!client.round_trip(7).unwrap());
         assert!(began.elapsed() < RESPONSE_TIMEOUT * 3 && client.others > 10, "{:?}", began.elapsed());

@@ -15,7 +15,7 @@ use crate::net_server::{MAX_CONNECTIONS, bulk_address};
 use crate::options::{self, OptionInfo, Options, Word, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-use client::{Client, Way};
+use client::{Client, Transport};
 pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
 use std::net::SocketAddrV4;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
@@ -48,7 +48,7 @@ pub fn round_trips(count: u64) -> WorkloadSpec {
 }
 
 /// What a connection made of its round trips.
-struct Made {
+struct ConnectionRun {
     /// Stamps of the first's begin and of the last's end.
     start: u64,
     end: u64,
@@ -59,21 +59,21 @@ struct Made {
 }
 
 impl NetRr {
-    fn way(&self, places: &Places) -> Result<Way, WorkloadError> {
+    fn transport(&self, places: &Places) -> Result<Transport, WorkloadError> {
         let server = echo_server(WorkloadName::NetRr, places)?;
-        Ok(Way { server, is_tcp: self.protocol == "tcp", connects_each: self.connect == "each" })
+        Ok(Transport { server, is_tcp: self.protocol == "tcp", connects_each: self.connect == "each" })
     }
 
     /// Makes one connection's round trips, `count` at most (0: no limit). `note` is told of each when it is done: the stamps of its
     /// begin and its end, and its number.
     fn exchange(
         &self,
-        way: Way,
+        transport: Transport,
         clock: &Clock,
         count: u64,
         mut note: impl FnMut(u64, u64, u64),
-    ) -> Result<Made, WorkloadError> {
-        let mut client = Client::connect(way, self.size as usize)?;
+    ) -> Result<ConnectionRun, WorkloadError> {
+        let mut client = Client::connect(transport, self.size as usize)?;
         for number in 0..WARM_UP {
             client.round_trip(number)?;
         }
@@ -92,11 +92,11 @@ impl NetRr {
             }
             number += 1;
         }
-        Ok(Made { start, end: now, lost, others: client.others })
+        Ok(ConnectionRun { start, end: now, lost, others: client.others })
     }
 
     /// All connections' round trips, each connection in a thread.
-    fn at_once(&self, way: Way, clock: &Clock) -> Result<(Latency, Vec<Made>), WorkloadError> {
+    fn at_once(&self, transport: Transport, clock: &Clock) -> Result<(Latency, Vec<ConnectionRun>), WorkloadError> {
         // Each has its part of the count, and none is left without one: 0 would be no limit.
         let part = |number: u64| match self.count {
             0 => 0,
@@ -105,9 +105,9 @@ impl NetRr {
         let one = |number: u64| {
             let mut latency = Latency::new();
             let note = |began, ended, _| latency.record(clock.ns(began, ended));
-            self.exchange(way, clock, part(number), note).map(|made| (latency, made))
+            self.exchange(transport, clock, part(number), note).map(|made| (latency, made))
         };
-        let all: Vec<Result<(Latency, Made), WorkloadError>> = std::thread::scope(|scope| {
+        let all: Vec<Result<(Latency, ConnectionRun), WorkloadError>> = std::thread::scope(|scope| {
             let start = |number| {
                 let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
                 let (number, threads) = (number as u32 + 1, self.connections as u32);
@@ -130,7 +130,7 @@ impl NetRr {
         Ok((latency, made))
     }
 
-    fn figures(latency: Latency, made: &[Made], clock: &Clock) -> Yield {
+    fn figures(latency: Latency, made: &[ConnectionRun], clock: &Clock) -> Yield {
         let (start, end) = (made.iter().map(|m| m.start).min(), made.iter().map(|m| m.end).max());
         let total_ns = clock.ns(start.unwrap_or(0), end.unwrap_or(0));
         let mut got = Yield { total_s: total_ns as f64 / 1e9, ..Yield::default() };
@@ -138,7 +138,7 @@ impl NetRr {
         got.measure(Metric::NetRrTail, latency.quantile(0.99) as f64);
         got.measure(Metric::NetRrRate, latency.count() as f64 / got.total_s);
         got.operation("round-trip", latency);
-        let sum = |of: fn(&Made) -> u64| made.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(of).sum::<u64>();
         let (lost, others) = (sum(|m| m.lost), sum(|m| m.others));
         if lost > 0 {
             got.notes.push(format!("{lost} requests got no response within {} s", client::RESPONSE_TIMEOUT.as_secs()));
@@ -162,7 +162,7 @@ impl Workload for NetRr {
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let (latency, made) = self.at_once(self.way(places)?, clock)?;
+        let (latency, made) = self.at_once(self.transport(places)?, clock)?;
         Ok(NetRr::figures(latency, &made, clock))
     }
 }
@@ -177,7 +177,7 @@ pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(T
     let clock = Clock::calibrate();
     let mut recorder = Recorder::new(spec.name, asked.count, nanoseconds(asked.time), &clock)?;
     let mut latency = Latency::new();
-    let made = asked.exchange(asked.way(places)?, &clock, asked.count, |began, ended, number| {
+    let made = asked.exchange(asked.transport(places)?, &clock, asked.count, |began, ended, number| {
         latency.record(clock.ns(began, ended));
         recorder.note(began, ended, number);
     })?;
