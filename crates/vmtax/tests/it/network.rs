@@ -190,7 +190,8 @@ fn every_workload_of_the_network_goes_through_each_backend() {
         ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend))
     {
         for (workload, least) in [("net-rr", 50.0), ("net-stream", 1.0), ("net-pps", 100.0)] {
-            let mut of_backend = trials(&report).iter().filter(|trial| trial["variant"] == **backend);
+            let mut of_backend =
+                trials(&report).iter().filter(|trial| trial["variant"].as_str().unwrap_or_default() == *backend);
             let trial = of_backend.find(|trial| trial["workload"]["name"] == workload).unwrap();
             let measures = trial["result"]["measures"].as_array().unwrap_or_else(|| panic!("{backend}: {trial}"));
             assert!(number(&measures.last().unwrap()["value"]) > least, "{backend}: {measures:?}");
