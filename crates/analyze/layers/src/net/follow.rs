@@ -33,7 +33,7 @@ impl Follow<'_> {
         let got = self.got(&mut path, sent.at, end).ok_or(Reason::NoPacket)?;
         self.caller(&mut path, (begin, end), sent, got);
         let (early, late) = (begin.saturating_sub(self.params.bound), end.saturating_add(self.params.bound));
-        let response = self.in_host(&mut path, early, late);
+        let response = self.in_host(&mut path, (early, sent.at), late);
         self.transmit(&mut path, sent.at, early);
         if let Some((read, tid)) = response {
             self.receive(&mut path, (read, tid), got.at);
@@ -89,8 +89,10 @@ impl Follow<'_> {
     }
 
     /// From the host's stack to the server and back: when QEMU reads the response, and which of its threads.
-    fn in_host(&self, path: &mut RequestPath, early: u64, late: u64) -> Option<(u64, i32)> {
-        let (received, packet) = self.host_packet(C::NetTapReceive, early, late, |p| self.frames.has(p.len))?;
+    fn in_host(&self, path: &mut RequestPath, (early, sent): (u64, u64), late: u64) -> Option<(u64, i32)> {
+        // As the clocks stand; within their error only where there is none, as that may reach back to the one before.
+        let request = |from| self.host_packet(C::NetTapReceive, from, late, |p| self.frames.has(p.len));
+        let (received, packet) = request(sent).or_else(|| request(early))?;
         path.set(C::NetTapReceive, received, self.by(&packet));
         let mut receives = self.host.passed.at(C::NetServerReceive).within(received, late);
         let (got, server) = receives.find(|(_, p)| self.host.servers.contains(&p.tid)).map(|(at, p)| (at, p.tid))?;
@@ -198,10 +200,11 @@ impl Follow<'_> {
         if let Some((at, exit)) = self.host.passed.at(C::NetKvmKick).caused(told, until, bound) {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
-        let from = path.at(C::NetKvmKick).unwrap_or(told.saturating_sub(bound));
+        let from = path.at(C::NetKvmKick).unwrap_or(told);
         let Some((at, tid)) = taken.or(write) else { return };
-        // The first: QEMU transmits in a bottom half, in the next turn of its loop.
-        if let Some(woke) = self.host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at) {
+        // The first: QEMU transmits in a bottom half, in the next turn of its loop. Within the clocks' error the last.
+        let first = self.host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at);
+        if let Some(woke) = first.or_else(|| self.host.woke(tid, from.saturating_sub(bound), at)) {
             path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
         }
     }

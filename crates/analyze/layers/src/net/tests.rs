@@ -192,6 +192,23 @@ fn an_effect_before_its_cause_is_rejected_and_within_the_clocks_error_it_is_not(
 }
 
 #[test]
+fn clocks_that_may_differ_by_more_than_a_pause_do_not_mix_up_neighbours() {
+    for passt in [false, true] {
+        let joined = world(5, Plant { passt, ..Plant::default() }).joined(2 * PAUSE);
+        assert_eq!((joined.requests.len(), joined.rejected.len()), (5, 0));
+        for request in &joined.requests {
+            for (number, checkpoint) in path(passt).into_iter().enumerate() {
+                let expected = Some(request.begin() + STEP * (number as u64 + 1));
+                // Which of several kicks and interrupts it was, only such clocks could tell.
+                if checkpoint.info().layer != vmtax_model::Layer::Interrupt {
+                    assert_eq!(request.at(checkpoint), expected, "{checkpoint:?}, passt: {passt}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_round_trip_without_its_packets_is_told_of() {
     let mut world = world(1, Plant::default());
     world.guest.retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestPoll, _)));
