@@ -22,6 +22,8 @@ pub(crate) struct Follow<'a> {
     pub guest: &'a GuestWindow,
     pub frames: Frames,
     pub params: MatchParams,
+    /// When the host was done with the round trip before: what it did until then is not this one's.
+    pub after: u64,
 }
 
 impl Follow<'_> {
@@ -32,13 +34,36 @@ impl Follow<'_> {
         let sent = self.sent(&mut path, begin, end).ok_or(Reason::NoPacket)?;
         let got = self.got(&mut path, sent.at, end).ok_or(Reason::NoPacket)?;
         self.caller(&mut path, (begin, end), sent, got);
-        let (early, late) = (begin.saturating_sub(self.params.bound), end.saturating_add(self.params.bound));
-        let response = self.in_host(&mut path, (early, sent.at), late);
-        self.transmit(&mut path, sent.at, early);
-        if let Some((read, tid)) = response {
-            self.receive(&mut path, (read, tid), got.at);
+        let early = begin.saturating_sub(self.params.bound).max(self.after.saturating_add(1));
+        let late = end.saturating_add(self.params.bound);
+        // Within the clocks' error there may be packets of others. Nearest is the first after the guest sent its own, as the clocks
+        // stand; the events of another contradict those of the guest, or end too early.
+        let packets = self.host.packets.at(C::NetTapReceive).within(early, late);
+        let mut requests: Vec<(u64, &PassingPacket)> = packets.filter(|(_, p)| self.frames.has(p.packet.len)).collect();
+        requests.sort_by_key(|(at, _)| (*at < sent.at, at.abs_diff(sent.at)));
+        if requests.is_empty() {
+            return if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) };
         }
-        if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) }
+        let with = |(received, packet): (u64, &PassingPacket)| {
+            let mut path = path;
+            path.set(C::NetTapReceive, received, self.by(packet));
+            let response = self.in_host(&mut path, received, late);
+            self.transmit(&mut path, sent.at, early);
+            if let Some((read, tid)) = response {
+                self.receive(&mut path, (read, tid), got.at);
+            }
+            (path, response.is_some())
+        };
+        let paths = requests.into_iter().map(with).filter(|(path, _)| path.in_order(self.params.bound));
+        // Else the first that is in order: it says what is missing.
+        let mut in_order = paths.peekable();
+        let partial = in_order.peek().map(|(path, _)| *path);
+        in_order.find(|(_, is_whole)| *is_whole).map(|(path, _)| path).or(partial).ok_or(Reason::Violation)
+    }
+
+    /// When the host was done with a round trip.
+    pub fn done(path: &RequestPath) -> u64 {
+        path.first_of(&[C::NetStreamRead, C::NetTapRead, C::NetHostXmit]).unwrap_or(0)
     }
 
     /// The first packet of the guest at a checkpoint that is one of these.
@@ -89,11 +114,7 @@ impl Follow<'_> {
     }
 
     /// From the host's stack to the server and back: when QEMU reads the response, and which of its threads.
-    fn in_host(&self, path: &mut RequestPath, (early, sent): (u64, u64), late: u64) -> Option<(u64, i32)> {
-        // As the clocks stand; within their error only where there is none, as that may reach back to the one before.
-        let request = |from| self.host_packet(C::NetTapReceive, from, late, |p| self.frames.has(p.len));
-        let (received, packet) = request(sent).or_else(|| request(early))?;
-        path.set(C::NetTapReceive, received, self.by(&packet));
+    fn in_host(&self, path: &mut RequestPath, received: u64, late: u64) -> Option<(u64, i32)> {
         let mut receives = self.host.passed.at(C::NetServerReceive).within(received, late);
         let (got, server) = receives.find(|(_, p)| self.host.servers.contains(&p.tid)).map(|(at, p)| (at, p.tid))?;
         let send = self.next_send(server, got, late)?;
