@@ -26,7 +26,7 @@ const ROUND_TRIPS: u64 = 1000;
 enum Device {
     /// A virtio-blk disk: block requests
     Disk,
-    /// A virtio-net card behind a tap: requests to an echo server on the host, and its responses
+    /// A virtio-net card: requests to an echo server on the host, and its responses
     Net,
 }
 
@@ -47,9 +47,9 @@ and the host's block layer to the interrupt, by disk and by request type (read, 
 the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax starts `vmtax agent observe` through QEMU's guest agent and adds the same layers.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
-With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, a tap and \
+With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
 the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
-Keys of --vary and --set, for --device net the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...), else: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
+Keys of --vary and --set, for --device net backend=tap|user|passt and the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...), else: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
 Examples:
@@ -59,6 +59,7 @@ Examples:
   vmtax layers --machine micro-kvm
   vmtax layers --device net
   vmtax layers --device net protocol=tcp size=1K
+  vmtax layers --device net --vary backend=tap,user,passt
   vmtax layers --vm web01 --duration 30s
   vmtax layers --vm web01 --guest-vmtax /root/vmtax"
 )]

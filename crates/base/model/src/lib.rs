@@ -30,6 +30,7 @@ mod live_setting;
 mod machine;
 mod metric;
 mod moments;
+mod net_backend;
 pub mod number;
 mod plan;
 mod printed;
@@ -97,6 +98,7 @@ pub use live_setting::{LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
+pub use net_backend::NetBackend;
 pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
     ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,

@@ -93,6 +93,11 @@ pub enum Role {
 }
 
 impl Role {
+    /// The name of a thread of the server that answers requests over the network.
+    pub const ECHO_SERVER: &str = "echo server";
+    /// The name of a thread of passt.
+    pub const PASST: &str = "passt";
+
     /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
     /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
     pub fn of_thread_name(name: &str) -> Role {

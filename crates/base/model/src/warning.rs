@@ -104,6 +104,11 @@ pub enum Warning {
         /// For how long, seconds.
         seconds: u32,
     },
+    /// The network is not one of the machine's own: its server is on the host's loopback device.
+    OnHostLoopback {
+        /// Why.
+        reason: String,
+    },
     /// Another load took the CPUs while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.

@@ -28,7 +28,7 @@ pub const SHARE_SERIAL: &str = "vmtax-share";
 pub const SHARE_MAC: &str = "52:54:00:76:6d:78";
 /// The hardware address of the guest's network card that is measured.
 pub const NET_MAC: &str = "52:54:00:76:6d:79";
-/// On a guest's kernel command line: it has the network card that is measured. The kernel hands it to the agent.
+/// On a guest's kernel command line, with the address and port of the echo server: it has the network card that is measured.
 pub const NET_PARAMETER: &str = "vmtax.net";
 /// On a guest's kernel command line: its measured disk appears a moment after its driver, which probes it while the kernel goes on.
 pub const DISK_PARAMETER: &str = "vmtax.disk";

@@ -6,7 +6,7 @@ use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
-use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER};
+use vmtax_wire::{NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER};
 
 /// Sets the address of the card with this hardware address, and enables it.
 pub(crate) fn configure(mac: &str, address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
@@ -57,10 +57,12 @@ fn card(mac: &str) -> Option<String> {
 
 /// Configures the card that is measured; `None` where the guest was given none.
 pub(crate) fn measured() -> Option<Result<SocketAddrV4, String>> {
-    // The controller names it on the kernel's command line: a card appears a moment after its driver.
+    // The controller names the echo server on the kernel's command line: a card appears a moment after its driver.
     let line = fs::read_to_string("/proc/cmdline").ok()?;
-    line.split_whitespace().any(|word| word == NET_PARAMETER).then_some(())?;
-    Some(configure(NET_MAC, NET_ADDRESS, NET_MASK).map(|()| ECHO))
+    let named = |word: &str| word.strip_prefix(NET_PARAMETER)?.strip_prefix('=').map(str::to_owned);
+    let echo = line.split_whitespace().find_map(named)?;
+    let echo = echo.parse().map_err(|_| format!("{NET_PARAMETER}={echo} is no address with a port"));
+    Some(echo.and_then(|echo| configure(NET_MAC, NET_ADDRESS, NET_MASK).map(|()| echo)))
 }
 
 fn request(name: &str) -> libc::ifreq {

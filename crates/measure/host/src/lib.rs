@@ -29,3 +29,4 @@ pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;
 pub use qemu::best_qemu;
 pub use system_files::CpuTime;
+pub use version::QemuVersion;

@@ -210,7 +210,7 @@ impl ProbeSet {
 pub enum HostDevice<'a> {
     /// The block devices beneath its disks, as block events print them.
     Blocks(&'a [u64]),
-    /// The tap behind its network card.
+    /// The interface of the server's network, behind its network card: a tap, a loopback device.
     Tap(&'a str),
 }
 

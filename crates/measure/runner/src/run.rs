@@ -191,6 +191,7 @@ impl<'a> Run<'a> {
             restored,
             share,
             network: self.plan.workloads.iter().any(|w| w.name.needs_network()),
+            backend: if slot.machine.is_guest() { variant_setup.variant.backend()? } else { None },
             command: self.plan.command(),
             scratch: self.scratch,
             log,
@@ -204,10 +205,8 @@ impl<'a> Run<'a> {
                 self.trials(boot, session, log, control_s, &placement)
             }
             Err(MachineError::Interrupted) => Ok(()),
-            // Another size, share or candidate may work.
-            Err(error)
-                if (self.plan.range().is_some() || share.is_some() || self.is_candidate(slot)) && slot.round == 0 =>
-            {
+            // Another size, share, backend or candidate may work.
+            Err(error) if slot.round == 0 && (self.is_one_of_several(slot, &error) || share.is_some()) => {
                 self.refuse(boot, error)
             }
             Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
@@ -221,6 +220,14 @@ impl<'a> Run<'a> {
                 self.skip(boot, 0, error)
             }
         }
+    }
+
+    /// Whether what failed to boot is a size, a candidate or a network among others that the plan has.
+    fn is_one_of_several(&self, slot: Slot, error: &MachineError) -> bool {
+        let of_network = matches!(error, MachineError::NoNetwork(_) | MachineError::NoNamespace { .. });
+        self.plan.range().is_some()
+            || self.is_candidate(slot)
+            || (of_network && self.plan.variants.iter().filter(|variant| variant.is_on(slot.machine)).count() > 1)
     }
 
     /// Writes down that these slots have no result, and why they are not tried again.

@@ -92,6 +92,14 @@ pub enum MachineError {
     /// A network of the machine's own cannot be made.
     #[error("net-rr needs a network of its own, and there is none: {0}")]
     NoNetwork(String),
+    /// This user may make no network namespace.
+    #[error(
+        "making a network namespace for net-rr: {source}. Run vmtax as root, or set backend=user: QEMU's user-mode network needs no rights"
+    )]
+    NoNamespace {
+        /// The error of the kernel.
+        source: io::Error,
+    },
     /// A share method that this host, QEMU or kernel does not support.
     #[error("{0}")]
     NoShare(String),

@@ -36,8 +36,8 @@ pub trait RunningMachine {
         None
     }
 
-    /// The threads of the echo server that its network reaches; none without a network.
-    fn echo_server(&self) -> Vec<QemuThread> {
+    /// The threads of the processes that its network consists of: the echo server, passt; none without a network.
+    fn network_threads(&self) -> Vec<QemuThread> {
         Vec::new()
     }
 

@@ -3,7 +3,7 @@
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Accelerator, CommandSpec, Guest, Machine, QemuFacts, Vmm};
+use vmtax_model::{Accelerator, CommandSpec, Guest, Machine, NetBackend, QemuFacts, Vmm};
 
 /// The program of a VMM that was found on this host.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +65,8 @@ pub struct Setup<'a> {
     pub share: Option<&'a Sharing>,
     /// Whether it has a network with an echo server.
     pub network: bool,
+    /// The backend of a guest's network card; `None` for a tap, or what this user may make.
+    pub backend: Option<NetBackend>,
     /// The command that it runs, if any.
     pub command: Option<&'a CommandSpec>,
     /// The files and disks it works on.

@@ -79,8 +79,8 @@ pub enum WorkloadError {
     /// The workload makes no requests that are followed.
     #[error("{0} makes no requests whose time stamps could be kept: use disk or net-rr")]
     NoRequests(WorkloadName),
-    /// The echo server does not answer.
-    #[error("net-rr got no answer from {server} over {protocol}{}: {fix}", source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default())]
+    /// The server of a workload of the network does not answer.
+    #[error("no answer from {server} over {protocol}{}: {fix}", source.as_ref().map(|e| format!(" ({e})")).unwrap_or_default())]
     NoEcho {
         /// Its address.
         server: std::net::SocketAddrV4,

@@ -77,7 +77,7 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn agent_echo() -> Result<ExitCode, Fault> {
-    vmtax_workload::echo().map_err(|e| Fault::file("the echo server".to_owned(), e))?;
+    vmtax_workload::serve().map_err(|e| Fault::file("the echo server".to_owned(), e))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -151,6 +151,30 @@ fn round_trips_pass_ioeventfd_the_tap_and_an_msi() {
 
 #[test]
 #[ignore = "needs root"]
+fn round_trips_pass_qemus_own_network_and_passt() {
+    let Some(guest) = KvmGuest::given() else { return };
+    if !Path::new("/usr/bin/passt").exists() {
+        skipped("passt is not installed: `apt-get install passt`");
+        return;
+    }
+    let place = Place::new();
+    let words = format!("--device net --machine kvm --rounds 1 count={READS} --vary backend=tap,user,passt --json");
+    let report = json(&kvm(&place, &guest, "layers", &words).start(240).outcome().exits(0).stdout);
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    for (column, own) in columns.iter().zip(["net-tap-write", "net-tap-write", "net-passt-send"]) {
+        let matched = &column["matched"];
+        assert!(number(&matched["joined"]) >= 0.999 * (2 * READS) as f64, "{}: {matched}", column["variant"]);
+        assert_eq!(column["clock"]["violations"], 0);
+        let rows = column["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["to"] == own), "no {own} in {}", column["variant"]);
+        let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+        assert!(unexplained < 0.1 * traced, "{}: {unexplained} of {traced}", column["variant"]);
+    }
+    assert_eq!(columns.len(), 3);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn exits_are_counted_by_address_halts_by_their_polling() {
     let Some(guest) = KvmGuest::given() else { return };
     let place = Place::new();

@@ -1,8 +1,9 @@
-//! Round trips over the network, followed through a real guest, QEMU, a tap and the host's stack.
+//! Round trips over the network, followed through a real guest, QEMU, each backend and the host's stack.
 
-use crate::common::{Place, Signal, json, kernel, packet_delaying_qemu};
+use crate::common::{Place, Signal, json, kernel, packet_delaying_qemu, path_with_delaying_passt, skipped, trials};
 use serde_json::Value;
 use std::fs;
+use std::path::PathBuf;
 
 /// Round trips of a trial.
 const COUNT: u64 = 300;
@@ -33,6 +34,31 @@ fn is_whole(column: &Value, operations: u64) {
     let sum: f64 = column["rows"].as_array().unwrap().iter().map(|row| number(&row["time"]["mean_ns"])).sum();
     let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
     assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
+}
+
+/// The passt of this host; without one the test is listed as skipped.
+fn passt() -> Option<PathBuf> {
+    let found = ["/usr/bin/passt", "/usr/local/bin/passt"].map(PathBuf::from).into_iter().find(|path| path.exists());
+    if found.is_none() {
+        skipped("passt is not installed: `apt-get install passt`");
+    }
+    found
+}
+
+/// The round trips of a plan's variants under TCG, observed once.
+fn observed(place: &Place, name: &str, variants: &str, path: Option<&str>) -> Value {
+    let plan = format!(
+        "study = 'layers'\nrounds = 1\nmachines = ['tcg']\nprobes = ['none', 'network']\n[[workload]]\nname = 'net-rr'\n\
+         options = {{ count = {COUNT}, time = 0 }}\n{variants}"
+    );
+    let run = place.vmtax("layers --json --dir").arg(place.path(name)).arg(place.put("plan.toml", plan));
+    let run = if let Some(path) = path { run.env("PATH", path) } else { run };
+    json(&run.start(300).outcome().exits(0).stdout)
+}
+
+/// Whether a round trip passes a checkpoint.
+fn passes(column: &Value, to: &str) -> bool {
+    column["rows"].as_array().unwrap().iter().any(|row| row["to"] == to)
 }
 
 /// The network namespaces that processes are in.
@@ -72,10 +98,105 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
         assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < DELAY_NS / 10.0, "{to}: {} ns more", grown(to));
     }
     let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
-    assert!(text.contains("write to the tap") && text.contains("unexplained"), "{text}");
+    assert!(text.contains("write to tap or socket") && text.contains("unexplained"), "{text}");
     let parquet = place.path("requests.parquet");
     place.vmtax("export").arg(place.recording()).arg("--parquet").arg(&parquet).succeeds();
     assert_eq!(namespaces(), before);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
+    kernel();
+    let Some(passt) = passt() else { return };
+    let place = Place::new();
+    let before = namespaces();
+    let late = packet_delaying_qemu(&place, DELAY_NS as u64);
+    let variant = |name: &str, set: &str| format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
+    let variants = [
+        variant("tap", "backend = 'tap'"),
+        variant("user", "backend = 'user'"),
+        variant("user late", &format!("backend = 'user', qemu = '{}'", late.display())),
+        variant("passt", "backend = 'passt'"),
+    ];
+    let report = observed(&place, "runs", &variants.concat(), None);
+    let [tap, user, user_late, passt_in_time] =
+        ["tap", "user", "user late", "passt"].map(|variant| column(&report, variant));
+    [tap, user, user_late, passt_in_time].into_iter().for_each(|column| is_whole(column, COUNT));
+    for (column, by_passt) in [(tap, false), (user, false), (passt_in_time, true)] {
+        for to in ["net-stream-write", "net-passt-send", "net-passt-read", "net-passt-write", "net-stream-read"] {
+            assert_eq!(passes(column, to), by_passt, "{to} of {}", column["variant"]);
+        }
+        for to in ["net-tap-write", "net-tap-read"] {
+            assert_eq!(passes(column, to), !by_passt, "{to} of {}", column["variant"]);
+        }
+        assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
+    }
+    let is_there = |late: &Value, plain: &Value, to: &str| {
+        let there = row(late, to, "p50_ns") - row(plain, to, "p50_ns");
+        assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before {to}");
+        for other in ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-guest-receive"] {
+            let grown = row(late, other, "p50_ns") - row(plain, other, "p50_ns");
+            assert!(grown.abs() < DELAY_NS / 10.0, "{other}: {grown} ns more");
+        }
+    };
+    is_there(user_late, user, "net-tap-write");
+    let path = path_with_delaying_passt(&place, &passt, DELAY_NS as u64);
+    let report = observed(&place, "late", &variants[3], Some(&path));
+    is_whole(column(&report, "passt"), COUNT);
+    // Of another run, on a host that may be as busy as it likes: what was planted is there, and not twice.
+    let there = row(column(&report, "passt"), "net-passt-send", "p50_ns");
+    assert!((DELAY_NS..1.5 * DELAY_NS).contains(&there), "{there} ns before passt sends");
+    assert!(row(passt_in_time, "net-passt-send", "p50_ns") < DELAY_NS / 2.0);
+    assert_eq!(namespaces(), before);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
+    kernel();
+    let place = Place::new();
+    place.script("bin/passt", "echo 'user namespaces are forbidden' >&2; exit 1");
+    let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
+    let words = "layers --device net count=100 --machine tcg --rounds 1 --vary backend=tap,passt --dir";
+    let run = place.vmtax(words).arg(place.runs()).env("PATH", path).start(120).outcome();
+    let said = format!("{}{}", run.stdout, run.stderr);
+    for text in ["passt does not answer", "user namespaces are forbidden", "use backend=user", "host stack receives"] {
+        assert!(said.contains(text), "no '{text}' in {said}");
+    }
+    place.vmtax("layers --device net --set backend=slirp").fails(&["unknown backend 'slirp'", "tap, user, passt"]);
+    place.vmtax("layers --set backend=tap").fails(&["backend is of the network card"]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn every_workload_of_the_network_goes_through_each_backend() {
+    kernel();
+    let place = Place::new();
+    let workload = |name: &str, options: &str| format!("[[workload]]\nname = '{name}'\noptions = {{ {options} }}\n");
+    let variant = |backend: &&str| format!("[[variant]]\nname = '{backend}'\nset = {{ backend = '{backend}' }}\n");
+    let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
+    let plan = [
+        "rounds = 1\nmachines = ['native', 'tcg']\n".to_owned(),
+        workload("net-rr", "protocol = 'tcp', connect = 'each', connections = 4, count = 400, time = 0"),
+        workload("net-stream", "direction = 'receive', time = 0.5"),
+        workload("net-pps", "time = 0.5"),
+        backends.iter().map(variant).collect(),
+    ];
+    let plan = place.put("plan.toml", plan.concat());
+    place.vmtax("run --dir").arg(place.runs()).arg(plan).start(240).outcome().exits(0);
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    for backend in
+        ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend))
+    {
+        for (workload, least) in [("net-rr", 50.0), ("net-stream", 1.0), ("net-pps", 100.0)] {
+            let mut of_backend =
+                trials(&report).iter().filter(|trial| trial["variant"].as_str().unwrap_or_default() == *backend);
+            let trial = of_backend.find(|trial| trial["workload"]["name"] == workload).unwrap();
+            let measures = trial["result"]["measures"].as_array().unwrap_or_else(|| panic!("{backend}: {trial}"));
+            assert!(number(&measures.last().unwrap()["value"]) > least, "{backend}: {measures:?}");
+        }
+    }
 }
 
 #[test]
@@ -84,8 +205,12 @@ fn a_killed_run_leaves_no_namespace_and_no_process() {
     kernel();
     let place = Place::new();
     let before = namespaces();
-    for machine in ["native", "tcg"] {
-        let words = format!("run net-rr time=60 --rounds 1 --machine {machine} --dir");
+    let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
+    let native = "run net-rr time=60 --rounds 1 --machine native --dir".to_owned();
+    let guests = backends.iter().map(|backend| {
+        format!("layers --device net time=60 count=0 --rounds 1 --machine tcg --set backend={backend} --dir")
+    });
+    for words in [native].into_iter().chain(guests) {
         let mut run = place.vmtax(&words).arg(place.runs()).start(60);
         run.until("the echo server", |place| {
             place.processes().iter().any(|process| process.command.contains("agent echo")).then_some(())
@@ -94,14 +219,25 @@ fn a_killed_run_leaves_no_namespace_and_no_process() {
         run.signal(Signal::KILL);
         drop(run);
         place.nothing_is_left();
-        assert_eq!(namespaces(), before, "{machine}");
+        assert_eq!(namespaces(), before, "{words}");
     }
 }
 
 #[test]
-fn without_rights_it_is_said_what_is_missing() {
+fn without_rights_guests_have_qemus_own_network_and_it_is_said() {
     let place = Place::new();
-    let run = place.vmtax_as_ordinary_user("run net-rr time=0.1 --rounds 1 --machine native --dir");
-    let said = run.arg(place.runs()).env("HOME", place.path("home")).outcome().stderr;
-    assert!(said.contains("run vmtax as root") && said.contains("slirp"), "{said}");
+    let kernel = kernel().copy_with(&place, &["net_failover", "failover"], &[]);
+    let run = |words: &str| {
+        let run = place.vmtax_as_ordinary_user(words).arg(place.runs());
+        run.words(&kernel.options()).env("HOME", place.path("home"))
+    };
+    let words = "run net-rr time=0.3 --rounds 1 --machine native,tcg --dir";
+    let said = run(words).start(120).outcome().exits(0).stdout;
+    assert!(said.contains("host's loopback device") && said.contains("Run vmtax as root"), "{said}");
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    let made = |trial: &Value| trial["result"]["operations"][0]["latency"].is_null();
+    assert!(!trials(&report).iter().any(made), "{report:#}");
+    let refused = "layers --device net count=10 --rounds 1 --machine tcg --set backend=tap --dir";
+    let said = run(refused).start(120).outcome().stderr;
+    assert!(said.contains("Run vmtax as root, or set backend=user"), "{said}");
 }

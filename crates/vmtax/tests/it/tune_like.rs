@@ -149,7 +149,9 @@ fn a_running_vm_has_its_settings_and_limits_read_and_stays_as_it_is() {
 fn a_domain_of_libvirt_has_its_xml_read() {
     let place = Place::new();
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
-    let Some(domain) = Domain::start(&place, &disk, "<iotune><total_iops_sec>300</total_iops_sec></iotune>") else { return };
+    let Some(domain) = Domain::start(&place, &disk, "<iotune><total_iops_sec>300</total_iops_sec></iotune>") else {
+        return;
+    };
     let text = place.vmtax("tune --dry-run --disk vda --like").arg(&domain.name).words("-- disk").succeeds().stdout;
     let plan = plan(&text);
     let like = &plan["tune-guest"]["like"];

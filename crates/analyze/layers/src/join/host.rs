@@ -46,6 +46,10 @@ pub(crate) struct HostWindow {
     pub threads: BTreeSet<i32>,
     /// Of these, those that run vCPUs.
     pub vcpus: BTreeSet<i32>,
+    /// The server's that answers requests over the network.
+    pub servers: BTreeSet<i32>,
+    /// passt's, where packets go through it.
+    pub passt: BTreeSet<i32>,
     pub passed: Passed<Passing>,
     pub packets: Passed<PassingPacket>,
     /// QEMU's descriptors of the disk's file.
@@ -58,10 +62,15 @@ impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
         let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
+        let named = |name: &str| -> BTreeSet<i32> {
+            let is = |role: &Role| matches!(role, Role::Other(other) if other == name);
+            facts.threads.iter().filter(|thread| is(&thread.role)).map(|thread| thread.tid).collect()
+        };
+        let (servers, passt) = (named(Role::ECHO_SERVER), named(Role::PASST));
         let descriptors = facts.host_disk.descriptors.clone();
         let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
         let extents = Extents::new(&facts.host_disk);
-        HostWindow { descriptors, extents, threads, vcpus, recorded, ..HostWindow::default() }
+        HostWindow { descriptors, extents, threads, vcpus, servers, passt, recorded, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {

@@ -31,6 +31,8 @@ pub(crate) struct Join {
     unstamped: bool,
     /// Operations are round trips over the network, whose packets are these.
     frames: Option<Frames>,
+    /// When the host was done with the last of these.
+    answered: u64,
     /// Of a guest that the host alone shows.
     in_device: InDevice,
     /// In the order in which they began, host ticks.
@@ -65,6 +67,7 @@ impl Join {
         Join {
             unstamped: false,
             frames: None,
+            answered: 0,
             in_device: InDevice::default(),
             bytes,
             params: MatchParams { view, bound, slack, alone },
@@ -245,8 +248,10 @@ impl Join {
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
         let Stamped { begin, end, key } = operation;
         if let Some(frames) = self.frames {
-            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params: self.params };
+            let (params, after) = (self.params, self.answered);
+            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params, after };
             let path = round_trip.path(&operation)?;
+            self.answered = net::Follow::done(&path).max(self.answered);
             return self.whole(path, &GuestRequest::of_operation(&operation, 0), (begin, end, key));
         }
         let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);

@@ -2,6 +2,7 @@
 //! address for it, across the border by its length and, as there is one round trip at a time, by its order.
 
 use super::frames::Frames;
+use super::{RECEIVES, SENDS};
 use crate::join::guest::GuestWindow;
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::joined::Reason;
@@ -9,6 +10,9 @@ use crate::join::match_params::MatchParams;
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped};
 use vmtax_trace::{Moment, Packet};
+
+/// Bytes of a packet's length, which precedes it in the stream between QEMU and passt.
+const STREAM_HEADER: u64 = 4;
 
 /// A packet of the guest: when and by whom it passed, and which.
 type GuestPacket = (Moment, Packet);
@@ -18,6 +22,8 @@ pub(crate) struct Follow<'a> {
     pub guest: &'a GuestWindow,
     pub frames: Frames,
     pub params: MatchParams,
+    /// When the host was done with the round trip before: what it did until then is not this one's.
+    pub after: u64,
 }
 
 impl Follow<'_> {
@@ -28,13 +34,36 @@ impl Follow<'_> {
         let sent = self.sent(&mut path, begin, end).ok_or(Reason::NoPacket)?;
         let got = self.got(&mut path, sent.at, end).ok_or(Reason::NoPacket)?;
         self.caller(&mut path, (begin, end), sent, got);
-        let (early, late) = (begin.saturating_sub(self.params.bound), end.saturating_add(self.params.bound));
-        let response = self.in_host(&mut path, early, late);
-        self.transmit(&mut path, sent.at, early);
-        if let Some((read, tid)) = response {
-            self.receive(&mut path, (read, tid), got.at);
+        let early = begin.saturating_sub(self.params.bound).max(self.after.saturating_add(1));
+        let late = end.saturating_add(self.params.bound);
+        // Within the clocks' error there may be packets of others. Nearest is the first after the guest sent its own, as the clocks
+        // stand; the events of another contradict those of the guest, or end too early.
+        let packets = self.host.packets.at(C::NetTapReceive).within(early, late);
+        let mut requests: Vec<(u64, &PassingPacket)> = packets.filter(|(_, p)| self.frames.has(p.packet.len)).collect();
+        requests.sort_by_key(|(at, _)| (*at < sent.at, at.abs_diff(sent.at)));
+        if requests.is_empty() {
+            return if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) };
         }
-        if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) }
+        let with = |(received, packet): (u64, &PassingPacket)| {
+            let mut path = path;
+            path.set(C::NetTapReceive, received, self.by(packet));
+            let response = self.in_host(&mut path, received, late);
+            self.transmit(&mut path, sent.at, early);
+            if let Some((read, tid)) = response {
+                self.receive(&mut path, (read, tid), got.at);
+            }
+            (path, response.is_some())
+        };
+        let paths = requests.into_iter().map(with).filter(|(path, _)| path.in_order(self.params.bound));
+        // Else the first that is in order: it says what is missing.
+        let mut in_order = paths.peekable();
+        let partial = in_order.peek().map(|(path, _)| *path);
+        in_order.find(|(_, is_whole)| *is_whole).map(|(path, _)| path).or(partial).ok_or(Reason::Violation)
+    }
+
+    /// When the host was done with a round trip.
+    pub fn done(path: &RequestPath) -> u64 {
+        path.first_of(&[C::NetStreamRead, C::NetTapRead, C::NetHostXmit]).unwrap_or(0)
     }
 
     /// The first packet of the guest at a checkpoint that is one of these.
@@ -84,16 +113,13 @@ impl Follow<'_> {
         self.host.packets.at(at).within(from, to).find(|(_, p)| is(&p.packet)).map(|(at, p)| (at, *p))
     }
 
-    /// From the tap through the host's stack to the server and back to the tap: when QEMU reads the response from there, and
-    /// which of its threads.
-    fn in_host(&self, path: &mut RequestPath, early: u64, late: u64) -> Option<(u64, i32)> {
-        let (received, packet) = self.host_packet(C::NetTapReceive, early, late, |p| self.frames.has(p.len))?;
-        path.set(C::NetTapReceive, received, self.by(&packet));
-        let server = |at| self.host.passed.at(at).within(path.at(C::NetTapReceive).unwrap_or(early), late);
-        let (got, server_thread) = server(C::NetServerReceive).next().map(|(at, p)| (at, p.tid))?;
-        let send = server(C::NetServerSend).find(|(at, p)| *at >= got && p.tid == server_thread).map(|(at, _)| at)?;
-        path.set(C::NetServerReceive, got, PassedBy::Thread(server_thread));
-        path.set(C::NetServerSend, send, PassedBy::Thread(server_thread));
+    /// From the host's stack to the server and back: when QEMU reads the response, and which of its threads.
+    fn in_host(&self, path: &mut RequestPath, received: u64, late: u64) -> Option<(u64, i32)> {
+        let mut receives = self.host.passed.at(C::NetServerReceive).within(received, late);
+        let (got, server) = receives.find(|(_, p)| self.host.servers.contains(&p.tid)).map(|(at, p)| (at, p.tid))?;
+        let send = self.next_send(server, got, late)?;
+        path.set(C::NetServerReceive, got, PassedBy::Thread(server));
+        path.set(C::NetServerSend, send, PassedBy::Thread(server));
         let (queued, packet) = self.host_packet(C::NetHostQueue, send, late, |p| self.frames.has_with_link(p.len))?;
         path.set(C::NetHostQueue, queued, self.by(&packet));
         let same = |p: &Packet| p.skb == packet.packet.skb;
@@ -101,12 +127,68 @@ impl Follow<'_> {
         // The queueing discipline passed it on at once, or a timer's softirq did later.
         let waited = by.interrupt && !packet.interrupt;
         path.set(C::NetHostXmit, xmit, if waited { PassedBy::Queue } else { self.by(&by) });
-        let (read, by) = self.host_packet(C::NetTapRead, xmit, late, same)?;
-        path.set(C::NetTapRead, read, PassedBy::Thread(by.tid));
-        if let Some(woke) = self.host.woke(by.tid, xmit, read) {
-            path.set(C::NetRxWake, woke, PassedBy::Thread(by.tid));
+        if self.host.passt.is_empty() {
+            let (read, tid) = self.reads(xmit, late, same, |tid| self.is_qemus(tid))?;
+            self.read(path, (C::NetRxWake, C::NetTapRead), (xmit, read), tid);
+            return Some((read, tid));
         }
-        Some((read, by.tid))
+        let (read, passt) = self.reads(xmit, late, same, |tid| self.host.passt.contains(&tid))?;
+        self.by_passt(path, passt, (xmit, read), late)
+    }
+
+    /// When one of these threads reads the packet, and which: its copy, else the next return of a call that receives.
+    fn reads(
+        &self,
+        from: u64,
+        to: u64,
+        same: impl Fn(&Packet) -> bool,
+        is: impl Fn(i32) -> bool,
+    ) -> Option<(u64, i32)> {
+        let mut copies = self.host.packets.at(C::NetTapRead).within(from, to);
+        if let Some((at, copy)) = copies.find(|(_, p)| is(p.tid) && same(&p.packet)) {
+            return Some((at, copy.tid));
+        }
+        let next = |at: C| self.host.passed.at(at).within(from, to).find(|(_, p)| is(p.tid)).map(|(at, p)| (at, p.tid));
+        RECEIVES.into_iter().filter_map(next).min_by_key(|(at, _)| *at)
+    }
+
+    /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads.
+    fn by_passt(&self, path: &mut RequestPath, passt: i32, at: (u64, u64), late: u64) -> Option<(u64, i32)> {
+        self.read(path, (C::NetPasstReplyWake, C::NetPasstRead), at, passt);
+        let write = self.next_send(passt, at.1, late)?;
+        path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
+        let mut reads = self.host.packets.at(C::NetTapRead).within(write, late);
+        let is = |len: u64| len.checked_sub(STREAM_HEADER).is_some_and(|len| self.frames.has_with_link(len));
+        let (read, by) = reads.find(|(_, p)| self.is_qemus(p.tid) && is(p.packet.len)).map(|(at, p)| (at, p.tid))?;
+        self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), by);
+        Some((read, by))
+    }
+
+    /// A thread's read of a packet that was sent before, and its wake-up for that.
+    fn read(&self, path: &mut RequestPath, (wakes, reads): (C, C), (sent, read): (u64, u64), tid: i32) {
+        path.set(reads, read, PassedBy::Thread(tid));
+        if let Some(woke) = self.host.woke(tid, sent, read) {
+            path.set(wakes, woke, PassedBy::Thread(tid));
+        }
+    }
+
+    fn is_qemus(&self, tid: i32) -> bool {
+        !self.host.servers.contains(&tid) && !self.host.passt.contains(&tid)
+    }
+
+    /// When a thread next enters a call that sends.
+    fn next_send(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+        let next = |at: C| self.host.passed.at(at).within(from, to).find(|(_, p)| p.tid == tid).map(|(at, _)| at);
+        SENDS.into_iter().filter_map(next).min()
+    }
+
+    /// When one of these threads last entered a call that sends, and which.
+    fn last_send(&self, from: u64, to: u64, is: impl Fn(i32) -> bool) -> Option<(u64, i32)> {
+        let last = |at: C| {
+            let mut sends = self.host.passed.at(at).until(to).take_while(|(at, _)| *at >= from);
+            sends.find(|(_, p)| is(p.tid)).map(|(at, p)| (at, p.tid))
+        };
+        SENDS.into_iter().filter_map(last).max_by_key(|(at, _)| *at)
     }
 
     /// Whose work it was that a packet passed. A thread that sends works in the softirq that it raises; any other thread that is
@@ -124,12 +206,10 @@ impl Follow<'_> {
             let all = self.host.passed.at(at).until(until);
             all.take_while(|(at, _)| *at >= early).map(|(at, p)| (at, p.tid)).next()
         };
-        let write = last(C::NetTapWrite, received);
+        let write = self.write(path, early, received);
         let taken = last(C::NetTx, write.map_or(received, |(at, _)| at));
-        for (checkpoint, found) in [(C::NetTapWrite, write), (C::NetTx, taken)] {
-            if let Some((at, tid)) = found {
-                path.set(checkpoint, at, PassedBy::Thread(tid));
-            }
+        if let Some((at, tid)) = taken {
+            path.set(C::NetTx, at, PassedBy::Thread(tid));
         }
         let until = taken.or(write).map_or(received, |(at, _)| at);
         let latest = until.saturating_add(bound);
@@ -141,15 +221,34 @@ impl Follow<'_> {
         if let Some((at, exit)) = self.host.passed.at(C::NetKvmKick).caused(told, until, bound) {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
-        let from = path.at(C::NetKvmKick).unwrap_or(told.saturating_sub(bound));
+        let from = path.at(C::NetKvmKick).unwrap_or(told);
         let Some((at, tid)) = taken.or(write) else { return };
-        // The first: QEMU transmits in a bottom half, in the next turn of its loop.
-        if let Some(woke) = self.host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at) {
+        // The first: QEMU transmits in a bottom half, in the next turn of its loop. Within the clocks' error the last.
+        let first = self.host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at);
+        if let Some(woke) = first.or_else(|| self.host.woke(tid, from.saturating_sub(bound), at)) {
             path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
         }
     }
 
-    /// From QEMU's read of the tap to the guest's driver.
+    /// QEMU's write of the request to its backend: when and by which thread. passt passes it on.
+    fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
+        if self.host.passt.is_empty() {
+            let write = self.last_send(early, received, |tid| self.is_qemus(tid));
+            write.into_iter().for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
+            return write;
+        }
+        let (sent, passt) = self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
+        path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
+        let (write, tid) = self.last_send(early, sent, |tid| self.is_qemus(tid))?;
+        path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
+        // The first: it reads what QEMU wrote in the same turn of its loop.
+        if let Some(woke) = self.host.woke_after(passt, write.saturating_sub(1)).filter(|woke| *woke <= sent) {
+            path.set(C::NetPasstWake, woke, PassedBy::Thread(passt));
+        }
+        Some((write, tid))
+    }
+
+    /// From QEMU's read of the response to the guest's driver.
     fn receive(&self, path: &mut RequestPath, (read, tid): (u64, i32), polled: u64) {
         let bound = self.params.bound;
         let latest = polled.saturating_add(bound);

@@ -7,7 +7,15 @@ mod tests;
 
 use vmtax_model::Checkpoint;
 
-/// Whether a single system call is this checkpoint of a round trip: QEMU's write to the tap, the server's calls.
+/// The calls by which threads send packets. Kernels record them by name alone, so who called tells what was sent where: the
+/// server, passt, or QEMU.
+pub(crate) const SENDS: [Checkpoint; 3] =
+    [Checkpoint::NetTapWrite, Checkpoint::NetStreamWrite, Checkpoint::NetPasstSend];
+
+/// The returns of calls by which threads receive packets, likewise.
+pub(crate) const RECEIVES: [Checkpoint; 2] = [Checkpoint::NetServerReceive, Checkpoint::NetPasstRead];
+
+/// Whether a single system call is this checkpoint of a round trip: one that sends, or the return of one that receives.
 pub(crate) fn is_call_of_network(checkpoint: Checkpoint) -> bool {
-    matches!(checkpoint, Checkpoint::NetTapWrite | Checkpoint::NetServerReceive | Checkpoint::NetServerSend)
+    SENDS.contains(&checkpoint) || RECEIVES.contains(&checkpoint)
 }

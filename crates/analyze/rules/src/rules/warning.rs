@@ -103,6 +103,12 @@ pub(super) const WARNINGS: &[Rule] = &[
         "The {machine} guest stood still for {seconds} s of a trial that keeps a vCPU busy: its vCPUs neither ran nor \
          waited for a CPU (QEMU was stopped, the host suspended, or its memory swapped out). The trial does not count."
     )),
+    warning!("on-host-loopback", "a network without a namespace of its own",
+    [instruction("Run vmtax as root", "")],
+    Warning::OnHostLoopback { reason } => format!(
+        "The echo server was on the host's loopback device, and guests reached it by QEMU's user-mode network ({reason}): there \
+         is no tap, and native's packets cross no veth pair."
+    )),
     warning!("stolen-time", "steal time of a host that is itself a VM",
     [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
     Warning::StolenTime { percent } => format!(
@@ -134,6 +140,7 @@ mod tests {
             Warning::HostDrift { percent: 1 },
             Warning::NotPinned { cpus: 2, online: 2 },
             Warning::StoodStill { machine, seconds: 20 },
+            Warning::OnHostLoopback { reason: String::from("reason") },
             Warning::StolenTime { percent: 1 },
         ];
         assert_eq!(each.each_ref().map(Warning::id), WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()[..]);

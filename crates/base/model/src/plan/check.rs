@@ -105,6 +105,11 @@ impl Plan {
             );
         }
         let refused = |what: &str| Err(variant.fault(what));
+        if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
+            return refused(
+                "backend is of the network card, which no workload of the plan uses: run net-rr, or leave it out",
+            );
+        }
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
@@ -128,7 +133,9 @@ impl Plan {
             Study::Layers if !self.probes.iter().any(|probes| probes.follows_requests()) => {
                 invalid("the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"")
             }
-            _ if self.probes.contains(&Probes::Network) && !self.workloads.iter().all(|w| w.name.needs_network()) => {
+            _ if self.probes.contains(&Probes::Network)
+                && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr) =>
+            {
                 invalid("the probes \"network\" follow round trips over the network: run net-rr alone")
             }
             Study::Exec(_) => self.check_command(),

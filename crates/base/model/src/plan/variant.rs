@@ -2,7 +2,7 @@
 
 use super::error::PlanError;
 use super::guest::Guest;
-use crate::{Machine, Share};
+use crate::{Machine, NetBackend, Share};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,8 @@ pub struct Variant {
     #[serde(default)]
     pub name: String,
     /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `bus`, `format` and
-    /// `image.OPTION` (as `qemu-img create -o` has them) of it; `share` and
+    /// `image.OPTION` (as `qemu-img create -o` has them) of it; where a network card is measured, its properties, with `backend`
+    /// for what is behind it; `share` and
     /// `share.OPTION` for the tree; [`Guest::KEYS`] for the guest as a whole; `host.SETTING` for the host; `machine` for
     /// the only one of the plan's machines on which it is built.
     #[serde(default)]
@@ -38,6 +39,14 @@ impl Variant {
         Share::of(&self.set)
     }
 
+    /// The backend of the measured network card; `None` where that is left to the host.
+    ///
+    /// # Errors
+    /// [`PlanError::Invalid`] naming a backend that there is not.
+    pub fn backend(&self) -> Result<Option<NetBackend>, PlanError> {
+        self.get(NetBackend::KEY).map(str::parse).transpose()
+    }
+
     /// The value of a setting.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.set.get(key).map(String::as_str)
@@ -53,11 +62,11 @@ impl Variant {
         self.set.iter().filter_map(|(key, value)| Some((key.strip_prefix(Self::OF_HOST)?, value.as_str()))).collect()
     }
 
-    /// The settings of the measured disk.
+    /// The settings of the measured disk or network card.
     pub fn disk(&self) -> BTreeMap<String, String> {
         let other = |key: &str| {
             Guest::KEYS.contains(&key)
-                || ["machine", "share"].contains(&key)
+                || ["machine", "share", NetBackend::KEY].contains(&key)
                 || key.starts_with("share.")
                 || key.starts_with(Self::OF_HOST)
         };

@@ -60,11 +60,20 @@ macro_rules! workloads {
             DiskTail "latency-p99" Nanoseconds Lower "disk latency, p99" of "read";
             DiskRate "iops" PerSecond Higher "disk IOPS" of "read" was "reads";
         }
-        /// Requests over the network, one at a time, each answered by an echo server.
+        /// Requests over the network, each answered by an echo server, one at a time on each connection.
         NetRr "net-rr", in net_rr, needs Network, published [] {
             NetRrMedian "latency-p50" Nanoseconds Lower "network round trip, p50" of "round-trip";
             NetRrTail "latency-p99" Nanoseconds Lower "network round trip, p99" of "round-trip";
             NetRrRate "transactions" PerSecond Higher "network transactions" of "round-trip";
+        }
+        /// Bulk data over a TCP connection to a server that takes or gives it.
+        NetStream "net-stream", in net_stream, needs Network, published [] {
+            NetStreamThroughput "throughput" MebibytesPerSecond Higher "TCP throughput";
+        }
+        /// Small packets, as many as go through.
+        NetPps "net-pps", in net_pps, needs Network, published [] {
+            NetPpsSent "sent" PerSecond Higher "packets sent";
+            NetPpsReceived "received" PerSecond Higher "packets received";
         }
         /// A tree copied out of the share, walked, and mapped.
         Tree "tree", in tree, needs Share, published [] {

@@ -44,7 +44,7 @@ impl BlockObserver {
                 HostDisk::default()
             })
         });
-        let tracer = host_tracer(&vm, what, &host_disk, &machine.echo_server(), &mut missing);
+        let tracer = host_tracer(&vm, what, &host_disk, &machine.network_threads(), &mut missing);
         let pings = vec![machine.ping(PING)];
         if let Some(tracer) = &tracer {
             tracer.on().map_err(failed("starting to trace"))?;
@@ -106,7 +106,7 @@ impl Observer for BlockObserver {
         pings.push(machine.ping(PING));
         // Asked after the trial: a guest may place its device only when it first uses it.
         let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(device))?;
-        let threads = vm.threads().into_iter().chain(machine.echo_server()).collect();
+        let threads = vm.threads().into_iter().chain(machine.network_threads()).collect();
         let mut host_costs = Vec::new();
         if let Some(tracer) = tracer {
             let mut keep = |name: &str, bytes: &[u8]| {
@@ -197,11 +197,11 @@ fn host_tracer(
     vm: &Vm,
     what: &Observation<'_>,
     disk: &HostDisk,
-    server: &[QemuThread],
+    network: &[QemuThread],
     missing: &mut Vec<Missing>,
 ) -> Option<Tracer> {
     let of_qemu = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid);
-    let threads: Vec<i32> = of_qemu.chain(server.iter().map(|thread| thread.tid)).collect();
+    let threads: Vec<i32> = of_qemu.chain(network.iter().map(|thread| thread.tid)).collect();
     let binary = vm.binary().or_else(|| what.program.map(|program| program.path().to_owned())).unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),

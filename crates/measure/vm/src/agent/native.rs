@@ -2,6 +2,7 @@
 
 use crate::MachineError;
 use crate::agent::memory_limit;
+use crate::network::NetworkLink;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
@@ -9,13 +10,12 @@ use crate::sandbox::overlay::Discard;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use vmtax_model::Warning;
-use vmtax_wire::ECHO;
 
-/// `network`: the network namespace that it is in, where that is not the host's.
+/// `network`: the network with the echo server, if there is one.
 pub(crate) fn start(
     setup: &Setup<'_>,
     channel: OwnedFd,
-    network: Option<OwnedFd>,
+    network: Option<NetworkLink>,
 ) -> Result<(Child, Vec<Warning>), MachineError> {
     let mut warnings = Vec::new();
     let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u32(..));
@@ -40,8 +40,8 @@ pub(crate) fn start(
     if let Some(tree) = setup.scratch.tree() {
         command.extend(["--share".to_owned(), text(tree)]);
     }
-    if network.is_some() {
-        command.extend(["--echo".to_owned(), ECHO.to_string()]);
+    if let Some(link) = &network {
+        command.extend(["--echo".to_owned(), link.echo.to_string()]);
     }
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
@@ -51,6 +51,7 @@ pub(crate) fn start(
         directory: command.directory.clone(),
         kept: command.write.clone(),
     });
+    let network = network.and_then(|link| link.end.descriptor());
     let network_in = network.as_ref().map(|_| FIRST_DESCRIPTOR);
     let started = Child::spawn(Start {
         command,

@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
-        let (network, end) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
+        let (network, link) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
         let began = Instant::now();
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
@@ -78,13 +78,17 @@ impl<'a> Session<'a> {
                 let (console, their_console) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
                 lines.add_console(console, log);
-                let streams =
-                    Streams { agent: their_channel.into(), console: their_console.into(), server: reach, tap: end };
+                let streams = Streams {
+                    agent: their_channel.into(),
+                    console: their_console.into(),
+                    server: reach,
+                    network: link,
+                };
                 let Started { child, link } = start_linux(setup, program, image, streams)?;
                 (child, Vec::new(), Some(link))
             }
             None => {
-                let (child, warnings) = native::start(setup, their_channel.into(), end)?;
+                let (child, warnings) = native::start(setup, their_channel.into(), link)?;
                 (child, warnings, None)
             }
         };
@@ -99,11 +103,14 @@ impl<'a> Session<'a> {
         if hello.cpus != setup.guest.cpus {
             return Err(MachineError::Vcpus { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
+        let passt = network.as_ref().and_then(MachineNetwork::passt);
+        let warnings =
+            warnings.into_iter().chain(network.as_ref().and_then(MachineNetwork::warning).cloned()).collect();
         let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, network, share: None };
         let Some(Link { share, memory, log, control }) = link else { return Ok(session) };
         let vm = Vm::started(setup, session.agent.child.session(), control, QMP_TIMEOUT)?;
         let server = session.agent.server.as_ref().map(Server::session);
-        let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server };
+        let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server, passt };
         session.guest = Some(GuestSide { vm, memory, accounting });
         if let Some(sharing) = setup.share {
             session.mount(setup, sharing, share, log)?;
@@ -166,7 +173,7 @@ impl RunningMachine for Session<'_> {
         self.share.as_ref()
     }
 
-    fn echo_server(&self) -> Vec<QemuThread> {
+    fn network_threads(&self) -> Vec<QemuThread> {
         self.network.as_ref().map_or_else(Vec::new, MachineNetwork::threads)
     }
 

@@ -1,5 +1,6 @@
 //! Makes network namespaces with sockets in them. A thread enters them, and ends: the sockets stay where they were made.
 
+use super::link::NetworkEnd;
 use super::veth;
 use crate::MachineError;
 use crate::sandbox::interface;
@@ -8,29 +9,54 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MASK};
+use vmtax_workload::bulk_address;
 
-/// The server's interface: the tap, or its end of the veth pair.
+/// The server's interface: the tap, its end of the veth pair, or the loopback device.
 pub(super) const OUTSIDE: &str = "vmtax0";
 /// The client's end of the veth pair.
 const INSIDE: &str = "vmtax1";
 const TUN: &str = "/dev/net/tun";
+/// The loopback device of a new namespace.
+const LOOPBACK: &str = "lo";
+/// How many ports are tried until one is free for UDP and for TCP.
+const PORTS: u32 = 100;
+
+/// What an echo server is connected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    /// A tap, for a guest.
+    Tap,
+    /// A veth pair between two namespaces.
+    Veth,
+    /// The loopback device of a namespace. It is given the server's name, so that host events tell it from the host's own.
+    Loopback,
+}
 
 /// The sockets of an echo server, and the end of what it is connected by.
 pub(super) struct Made {
     pub udp: OwnedFd,
-    /// It listens.
-    pub tcp: OwnedFd,
-    /// The tap; of a veth pair the network namespace with the other end.
-    pub end: OwnedFd,
+    /// Its TCP socket, then UDP and TCP for bulk data: those of streams listen.
+    pub others: Vec<OwnedFd>,
+    /// Where the echo server listens.
+    pub echo: SocketAddrV4,
+    /// The tap; of a veth pair the namespace with the other end; of a loopback device its namespace.
+    pub end: NetworkEnd,
 }
 
-/// Makes the network of a guest, or natively of two namespaces.
-pub(super) fn make(is_guest: bool) -> Result<Made, MachineError> {
+/// Makes a network in namespaces of its own.
+///
+/// # Errors
+/// [`MachineError::NoNamespace`] without the rights, [`MachineError::NoNetwork`] naming what else is missing.
+pub(super) fn make(network: Network) -> Result<Made, MachineError> {
     let making = std::thread::Builder::new().name("network".to_owned());
     let thread = making
-        .spawn(move || if is_guest { behind_tap() } else { behind_veth() })
+        .spawn(move || match network {
+            Network::Tap => behind_tap(),
+            Network::Veth => behind_veth(),
+            Network::Loopback => behind_loopback(),
+        })
         .map_err(|e| MachineError::system("starting a thread", e))?;
     thread.join().unwrap_or_else(|_| Err(MachineError::NoNetwork("the thread that makes it ended early".to_owned())))
 }
@@ -41,8 +67,32 @@ fn behind_tap() -> Result<Made, MachineError> {
     let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
     let tap = interface::make_tap(&tun, OUTSIDE);
     tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
-    let (udp, tcp) = sockets()?;
-    Ok(Made { udp, tcp, end: tun.into() })
+    configure(OUTSIDE, *ECHO.ip())?;
+    listening(ECHO, NetworkEnd::Tap(tun.into()))
+}
+
+fn behind_loopback() -> Result<Made, MachineError> {
+    enter_new()?;
+    interface::rename(LOOPBACK, OUTSIDE)
+        .and_then(|()| interface::enable(OUTSIDE))
+        .map_err(|e| MachineError::system(format!("configuring {LOOPBACK}"), e))?;
+    let namespace = own_namespace()?;
+    listening(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ECHO.port()), NetworkEnd::Namespace(namespace.into()))
+}
+
+/// A server on the host's loopback device, at a free port: without rights, nothing of its own can be made.
+pub(super) fn on_host_loopback() -> Result<Made, MachineError> {
+    for _ in 0..PORTS {
+        let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|udp| Ok((udp.local_addr()?.port(), udp)));
+        let (port, udp) = free.map_err(|e| MachineError::system("binding the echo server to 127.0.0.1", e))?;
+        let echo = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        // Somebody may listen there by TCP, or at the next port.
+        if let Ok(others) = others(echo) {
+            return Ok(Made { udp: udp.into(), others, echo, end: NetworkEnd::Host });
+        }
+    }
+    let why = "ports of 127.0.0.1 were free for UDP and taken for TCP, or the next one was; try again";
+    Err(MachineError::NoNetwork(format!("{PORTS} {why}")))
 }
 
 fn behind_veth() -> Result<Made, MachineError> {
@@ -52,27 +102,16 @@ fn behind_veth() -> Result<Made, MachineError> {
     let client = own_namespace()?;
     veth::make(INSIDE, OUTSIDE, &server)
         .map_err(|e| failed("making", "a veth pair", &e, "load the kernel module veth: `sudo modprobe veth`"))?;
-    interface::set_address(INSIDE, NET_ADDRESS)
-        .and_then(|()| interface::set_mask(INSIDE, NET_MASK))
-        .and_then(|()| interface::enable(INSIDE))
-        .map_err(|e| MachineError::system(format!("configuring {INSIDE}"), e))?;
+    configure(INSIDE, NET_ADDRESS)?;
     move_into_link_name_space(server.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(|e| MachineError::system("returning to a network namespace", e))?;
-    let (udp, tcp) = sockets()?;
-    Ok(Made { udp, tcp, end: client.into() })
+    configure(OUTSIDE, *ECHO.ip())?;
+    listening(ECHO, NetworkEnd::Namespace(client.into()))
 }
 
 /// A network namespace of this thread's own, without IPv6: its discovery of neighbours would add packets.
 fn enter_new() -> Result<(), MachineError> {
-    unshare(UnshareFlags::NEWNET).map_err(|e| {
-        failed(
-            "making",
-            "a network namespace",
-            &e.into(),
-            "run vmtax as root; without root a guest's network could only be QEMU's own (user, slirp), which shows neither tap \
-             nor the host's stack",
-        )
-    })?;
+    unshare(UnshareFlags::NEWNET).map_err(|e| MachineError::NoNamespace { source: e.into() })?;
     // A kernel without IPv6 has no such files.
     for of in ["all", "default"] {
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6"), "1");
@@ -84,14 +123,24 @@ fn own_namespace() -> Result<File, MachineError> {
     File::open("/proc/thread-self/ns/net").map_err(|e| MachineError::system("opening a network namespace", e))
 }
 
-/// The echo server's sockets, at its address on its interface.
-fn sockets() -> Result<(OwnedFd, OwnedFd), MachineError> {
-    interface::set_address(OUTSIDE, *ECHO.ip())
-        .and_then(|()| interface::set_mask(OUTSIDE, NET_MASK))
-        .and_then(|()| interface::enable(OUTSIDE))
-        .map_err(|e| MachineError::system(format!("configuring {OUTSIDE}"), e))?;
-    let bound = |e| MachineError::system(format!("binding the echo server to {ECHO}"), e);
-    Ok((UdpSocket::bind(ECHO).map_err(bound)?.into(), TcpListener::bind(ECHO).map_err(bound)?.into()))
+fn configure(name: &str, address: Ipv4Addr) -> Result<(), MachineError> {
+    interface::set_address(name, address)
+        .and_then(|()| interface::set_mask(name, NET_MASK))
+        .and_then(|()| interface::enable(name))
+        .map_err(|e| MachineError::system(format!("configuring {name}"), e))
+}
+
+/// The echo server's sockets in this thread's namespace.
+fn listening(echo: SocketAddrV4, end: NetworkEnd) -> Result<Made, MachineError> {
+    let bound = |e| MachineError::system(format!("binding the echo server to {echo}"), e);
+    let udp = UdpSocket::bind(echo).map_err(bound)?.into();
+    Ok(Made { udp, others: others(echo).map_err(bound)?, echo, end })
+}
+
+/// The sockets besides the echo server's for UDP, as [`vmtax_workload::serve`] takes them.
+fn others(echo: SocketAddrV4) -> io::Result<Vec<OwnedFd>> {
+    let bulk = bulk_address(echo);
+    Ok(vec![TcpListener::bind(echo)?.into(), UdpSocket::bind(bulk)?.into(), TcpListener::bind(bulk)?.into()])
 }
 
 fn failed(doing: &str, what: &str, error: &io::Error, fix: &str) -> MachineError {
@@ -114,13 +163,14 @@ mod tests {
     #[ignore = "needs root"]
     fn a_veth_pair_carries_packets_between_namespaces_and_the_host_sees_none_of_it() {
         let (before, own) = (interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
-        let Made { udp, tcp: _, end } = make(false).unwrap();
+        let Made { udp, others: _, echo, end } = make(Network::Veth).unwrap();
+        let end = end.descriptor().unwrap();
         let server = UdpSocket::from(udp);
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let asked = std::thread::Builder::new().spawn(move || {
             move_into_link_name_space(end.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             let client = UdpSocket::bind("0.0.0.0:0").unwrap();
-            client.send_to(b"hello", ECHO).unwrap();
+            client.send_to(b"hello", echo).unwrap();
             client.local_addr().unwrap()
         });
         let asked = asked.unwrap();
@@ -133,10 +183,18 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn a_tap_is_in_a_namespace_of_its_own() {
+    fn a_tap_and_a_loopback_device_are_in_namespaces_of_their_own() {
         let before = interfaces();
-        let made = make(true).unwrap();
+        let made = [Network::Tap, Network::Loopback].map(|network| make(network).unwrap());
         assert_eq!(interfaces(), before);
         drop(made);
+    }
+
+    #[test]
+    fn without_rights_a_server_has_one_port_of_the_hosts_loopback_device() {
+        let Made { udp, others, echo, end } = on_host_loopback().unwrap();
+        assert!(echo.ip().is_loopback() && end.descriptor().is_none());
+        let tcp = TcpListener::from(others.into_iter().next().unwrap());
+        assert_eq!(UdpSocket::from(udp).local_addr().unwrap(), tcp.local_addr().unwrap());
     }
 }

@@ -1,8 +1,11 @@
-//! The network of one machine: a network namespace of its own, in which an echo server's sockets wait behind a tap, or natively
-//! behind a veth pair. Nothing has a name outside: the namespace lasts as long as somebody has one of its sockets or its tap
-//! open, so the kernel removes it with the last process, however that ends. The host's network is not touched.
+//! The network of one machine: a network namespace of its own, in which an echo server's sockets wait behind what the guest's
+//! card is connected by, or natively behind a veth pair. Nothing has a name outside: the namespace lasts as long as somebody has
+//! one of its sockets or its tap open, so the kernel removes it with the last process, however that ends. The host's network is
+//! not touched; without the rights for a namespace, the server is on the host's loopback device.
 
+mod link;
 mod make;
+mod passt;
 mod veth;
 
 use crate::MachineError;
@@ -10,35 +13,64 @@ use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
-use make::{Made, make};
-use rustix::fd::OwnedFd;
+pub(crate) use link::{NetworkEnd, NetworkLink};
+use make::{Made, Network, make, on_host_loopback};
+use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
-use vmtax_model::{QemuThread, Role};
+use vmtax_model::{NetBackend, QemuThread, Role, Warning};
 use vmtax_observe::{processes, thread_names};
+use vmtax_wire::ECHO;
+use vmtax_workload::SERVER_THREADS as THREADS;
 
-/// The tap, as host events name it.
+/// The server's interface, as host events name it: a tap, a loopback device.
 pub const TAP: &str = make::OUTSIDE;
 /// How long the echo server may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// UDP's thread and TCP's.
-const THREADS: usize = 2;
 
 /// A network with an echo server. Dropped, it is removed.
 #[derive(Debug)]
 pub(crate) struct MachineNetwork {
     server: Child,
+    /// What connects it to a guest, where that is a process.
+    passt: Option<Child>,
+    warning: Option<Warning>,
 }
 
 impl MachineNetwork {
-    /// Makes it, with the machine's end: a guest's tap, or natively the network namespace of the client.
-    pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, OwnedFd), MachineError> {
-        let Made { udp, tcp, end } = make(setup.machine.is_guest())?;
+    /// Makes it, with the machine's end. Where nobody asked for a backend, a guest's is a tap, or what this user may make.
+    ///
+    /// # Errors
+    /// [`MachineError`] naming what is missing.
+    pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
+        let network = match setup.backend {
+            _ if !setup.machine.is_guest() => Network::Veth,
+            None | Some(NetBackend::Tap) => Network::Tap,
+            Some(NetBackend::User | NetBackend::Passt) => Network::Loopback,
+        };
+        let needs_none = matches!(setup.backend, None | Some(NetBackend::User));
+        let (Made { udp, others, echo, end }, warning) = match make(network) {
+            Err(MachineError::NoNamespace { source }) if needs_none => {
+                let reason = format!("this user may make no network namespace: {source}");
+                (on_host_loopback()?, Some(Warning::OnHostLoopback { reason }))
+            }
+            made => (made?, None),
+        };
+        let (passt, end) = match end {
+            NetworkEnd::Namespace(namespace) if setup.backend == Some(NetBackend::Passt) => {
+                let (child, stream) = passt::start(setup, namespace, TAP)?;
+                (Some(child), NetworkEnd::Passt(stream))
+            }
+            end => (None, end),
+        };
+        // Guests have addresses of their own; the port is the server's.
+        let guests = SocketAddrV4::new(*ECHO.ip(), echo.port());
+        let echo = if setup.machine.is_guest() { guests } else { echo };
         let user = unprivileged_user().map(|id| RightsOfUser { id, ..RightsOfUser::default() });
         let server = Child::spawn(Start {
             command: ["/proc/self/exe", "agent", "echo"].map(str::to_owned).to_vec(),
             stdin: Some(udp),
-            descriptors: vec![tcp],
+            descriptors: others,
             log: &setup.log.join("echo.log"),
             supervision: Supervision {
                 rights: Some(Rights { user, no_set_uid: true }),
@@ -46,23 +78,39 @@ impl MachineNetwork {
                 ..Supervision::default()
             },
         })?;
-        let network = MachineNetwork { server };
+        let network = MachineNetwork { server, passt, warning };
         let deadline = Instant::now() + START_TIMEOUT;
-        while network.threads().len() < THREADS {
+        while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
                 let log = setup.log.join("echo.log");
                 return Err(MachineError::NoNetwork(format!("the echo server does not start: see {}", log.display())));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Ok((network, end))
+        Ok((network, NetworkLink { end, echo }))
     }
 
-    /// The threads of the echo server.
+    /// The threads of the echo server, and of passt.
     pub fn threads(&self) -> Vec<QemuThread> {
-        let session = self.server.session();
-        let of_server = processes().filter(|process| process.session == session && process.pid != session);
-        let threads = of_server.flat_map(|process| thread_names(process.pid));
-        threads.map(|(tid, _)| QemuThread { tid, role: Role::Other("echo server".to_owned()) }).collect()
+        let passt = self.passt.iter().flat_map(|passt| threads(passt, Role::PASST));
+        threads(&self.server, Role::ECHO_SERVER).into_iter().chain(passt).collect()
     }
+
+    /// The session of passt.
+    pub fn passt(&self) -> Option<i32> {
+        self.passt.as_ref().map(Child::session)
+    }
+
+    /// What makes figures differ from those of a network of its own.
+    pub fn warning(&self) -> Option<&Warning> {
+        self.warning.as_ref()
+    }
+}
+
+/// The threads of a process under a watchdog.
+fn threads(child: &Child, name: &str) -> Vec<QemuThread> {
+    let session = child.session();
+    let members = processes().filter(|process| process.session == session && process.pid != session);
+    let threads = members.flat_map(|process| thread_names(process.pid));
+    threads.map(|(tid, _)| QemuThread { tid, role: Role::Other(name.to_owned()) }).collect()
 }

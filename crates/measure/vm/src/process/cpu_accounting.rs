@@ -1,4 +1,4 @@
-//! The host CPU time of a guest, by vCPUs, VMM and server.
+//! The host CPU time of a guest, by vCPUs, VMM and servers.
 
 use procfs::process::{Process, Stat, Task};
 use vmtax_model::CpuSeconds;
@@ -13,6 +13,8 @@ pub(crate) struct CpuAccounting {
     pub vcpus: Vec<i32>,
     /// The session of the server and of all that it started; its first process, the watchdog, does not count.
     pub server: Option<i32>,
+    /// The same of passt, which serves its network.
+    pub passt: Option<i32>,
 }
 
 impl CpuAccounting {
@@ -27,7 +29,10 @@ impl CpuAccounting {
             guest,
             qemu: (all - guest).max(0.0),
             ready: times.iter().map(|(_, waited)| waited).sum(),
-            server: self.server.map(|session| members(session).map(|stat| seconds(&stat)).sum()),
+            server: self.server.or(self.passt).map(|_| {
+                let sessions = self.server.into_iter().chain(self.passt);
+                sessions.flat_map(members).map(|stat| seconds(&stat)).sum()
+            }),
         }
     }
 
@@ -67,7 +72,7 @@ mod tests {
     #[test]
     fn work_is_seen_and_the_session_leader_left_out() {
         let own = std::process::id() as i32;
-        let accounting = CpuAccounting { vmm: own, vcpus: vec![own], server: None };
+        let accounting = CpuAccounting { vmm: own, vcpus: vec![own], server: None, passt: None };
         let before = accounting.spent();
         // On a busy machine it has a CPU now and then only.
         let thread_time_ns = || {

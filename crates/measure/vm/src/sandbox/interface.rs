@@ -6,6 +6,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::Ipv4Addr;
 
 const SET_FLAGS: Opcode = 0x8914;
+const SET_NAME: Opcode = 0x8923;
 const SET_ADDRESS: Opcode = 0x8916;
 const SET_MASK: Opcode = 0x891c;
 /// `TUNSETIFF` of `linux/if_tun.h`.
@@ -18,6 +19,12 @@ const TAP: u16 = 0x0002 | 0x1000 | 0x4000;
 /// Enables an interface.
 pub(crate) fn enable(name: &str) -> rustix::io::Result<()> {
     set::<SET_FLAGS>(name, &[UP])
+}
+
+/// Gives an interface another name, while it is not enabled.
+pub(crate) fn rename(name: &str, other: &str) -> rustix::io::Result<()> {
+    // The last byte of a name stays zero.
+    set::<SET_NAME>(name, &other.as_bytes()[..other.len().min(15)])
 }
 
 /// Gives an interface, or an alias of one (`lo:1`), an address.

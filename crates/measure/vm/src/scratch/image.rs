@@ -43,7 +43,7 @@ impl Scratch {
         Some(self.folder().join(format!("disk{name}.image")))
     }
 
-    /// Makes the image of a disk with these settings, where it is none of raw data and not there yet.
+    /// Makes the image of a disk with these settings, unless its data are raw or it exists.
     ///
     /// # Errors
     /// [`MachineError::Image`] without qemu-img, or with what it said.

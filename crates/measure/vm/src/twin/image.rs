@@ -27,7 +27,7 @@ pub(super) struct Qcow2 {
     pub has_backing: bool,
 }
 
-/// Reads the header of a qcow2 image; `None` where it is none.
+/// Reads the header of a qcow2 image; `None` of other formats.
 pub(super) fn qcow2(header: &[u8]) -> Option<Qcow2> {
     let word = |at: usize| header.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     let long = |at: usize| Some(u64::from(word(at)?) << 32 | u64::from(word(at + 4)?));

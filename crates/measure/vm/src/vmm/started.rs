@@ -1,5 +1,6 @@
 //! A VMM that was started, and what connects it with this program.
 
+use crate::network::NetworkLink;
 use crate::process::child::Child;
 use crate::share::ServerAddress;
 use rustix::fd::OwnedFd;
@@ -15,8 +16,8 @@ pub(crate) struct Streams {
     pub console: OwnedFd,
     /// The share's server.
     pub server: Option<ServerAddress>,
-    /// The tap behind the network card that is measured.
-    pub tap: Option<OwnedFd>,
+    /// What is behind the network card that is measured.
+    pub network: Option<NetworkLink>,
 }
 
 /// A VMM that was started for a guest.

@@ -39,11 +39,22 @@ pub fn planting_qemu(place: &Place) -> (PathBuf, Hog) {
     (place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh"))), hog)
 }
 
-/// A QEMU whose writes of packets to a tap are late by so much: see `planted/net_shim.c`.
+/// A QEMU whose writes of packets to its backend are late by so much: see `planted/net_shim.c`.
 pub fn packet_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
-    let how = ["-shared", "-fPIC", &format!("-DDELAY_NS={delay_ns}")];
-    let shim = compiled(place, "net_shim", include_str!("../planted/net_shim.c"), &how);
+    let shim = packet_delay(place, delay_ns);
     fake_qemu(place, &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), qemu().display()))
+}
+
+/// A PATH with a passt that sends datagrams late by so much.
+pub fn path_with_delaying_passt(place: &Place, passt: &Path, delay_ns: u64) -> String {
+    let shim = packet_delay(place, delay_ns);
+    place.script("bin/passt", &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), passt.display()));
+    format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap())
+}
+
+fn packet_delay(place: &Place, delay_ns: u64) -> PathBuf {
+    let how = ["-shared", "-fPIC", &format!("-DDELAY_NS={delay_ns}")];
+    compiled(place, "net_shim", include_str!("../planted/net_shim.c"), &how)
 }
 
 /// `planted/hog.c`, which ends with this value or this process.

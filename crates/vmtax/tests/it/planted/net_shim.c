@@ -1,6 +1,8 @@
-/* Preloaded into a QEMU: each write of a packet to a tap is late by DELAY_NS, which a CPU spends. */
+/* Preloaded into a QEMU or passt: each write of a packet to a tap, or to an Internet socket, is late by DELAY_NS, which a CPU
+ * spends. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -14,6 +16,12 @@ static long long now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+static void delay(void)
+{
+	for (long long until = now() + DELAY_NS; now() < until;)
+		;
+}
+
 ssize_t writev(int fd, const struct iovec *pieces, int count)
 {
 	static ssize_t (*real)(int, const struct iovec *, int);
@@ -25,7 +33,27 @@ ssize_t writev(int fd, const struct iovec *pieces, int count)
 	if (tap < 0 && !fstat(fd, &file) && S_ISCHR(file.st_mode) && file.st_rdev == makedev(10, 200))
 		tap = fd;
 	if (fd == tap)
-		for (long long until = now() + DELAY_NS; now() < until;)
-			;
+		delay();
 	return real(fd, pieces, count);
+}
+
+/* slirp's, with the address of an Internet socket. */
+ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to, socklen_t length)
+{
+	static ssize_t (*real)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
+	if (!real)
+		real = dlsym(RTLD_NEXT, "sendto");
+	if (to && to->sa_family == AF_INET)
+		delay();
+	return real(fd, data, bytes, flags, to, length);
+}
+
+/* passt's, of datagrams. */
+int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags)
+{
+	static int (*real)(int, struct mmsghdr *, unsigned int, int);
+	if (!real)
+		real = dlsym(RTLD_NEXT, "sendmmsg");
+	delay();
+	return real(fd, messages, count, flags);
 }

@@ -4,13 +4,14 @@ use super::arguments::escaped;
 use super::disk_arguments::Disk;
 use super::dummy_devices;
 use crate::micro_guest::qemu as micro;
+use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::FIRST_DESCRIPTOR;
 use crate::setup::{GuestImage, Setup};
 use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, QemuFacts};
-use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_MAC, NET_PARAMETER, PORT};
+use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
@@ -21,6 +22,8 @@ const DISK: &str = "disk";
 pub const DISK_DEVICE: &str = "disk-device";
 /// The measured network card, likewise.
 pub const NET_DEVICE: &str = "net-device";
+/// What is behind it in QEMU.
+const NET_BACKEND: &str = "measured";
 
 /// The descriptors of a guest that has an agent, in order; the micro-guest has monitor and memory alone.
 const AGENT: i32 = FIRST_DESCRIPTOR;
@@ -32,8 +35,13 @@ const SERVER: i32 = FIRST_DESCRIPTOR + 4;
 const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
-/// `tap`: the descriptor of the measured network card's tap, if there is one.
-pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap: Option<i32>) -> Vec<String> {
+/// `network`: what is behind the measured network card, if there is one, and the descriptor of that.
+pub(super) fn guest(
+    setup: &Setup<'_>,
+    qemu: &QemuFacts,
+    image: &GuestImage,
+    network: Option<(&NetworkLink, i32)>,
+) -> Vec<String> {
     let (accelerator, usual_cpu) = match setup.machine.is_kvm() {
         true => ("kvm", "host"),
         false => ("tcg,thread=multi", "max"),
@@ -50,8 +58,8 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap
     arguments.add(["-kernel", &image.kernel.display().to_string()]);
     arguments.add(["-initrd", &image.initramfs.display().to_string()]);
     let mut append = kernel_args.as_ref().map_or(String::new(), |more| format!(" {more}"));
-    if tap.is_some() {
-        append += &format!(" {NET_PARAMETER}");
+    if let Some((link, _)) = network {
+        append += &format!(" {NET_PARAMETER}={}", link.echo);
     }
     if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
         append += &format!(" {DISK_PARAMETER}");
@@ -74,13 +82,27 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage, tap
             arguments.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.arguments());
         }
     }
-    if let Some(tap) = tap {
-        let card =
-            format!("virtio-net-pci,id={NET_DEVICE},netdev=net,mac={NET_MAC},romfile={}", properties(setup.disk));
-        arguments.add(["-netdev", &format!("tap,id=net,fd={tap}"), "-device", &card]);
+    if let Some((link, descriptor)) = network {
+        let card = format!(
+            "virtio-net-pci,id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC},romfile={}",
+            properties(setup.disk)
+        );
+        arguments.add(["-netdev", &backend(link, descriptor), "-device", &card]);
     }
     arguments.0.extend(dummy_devices::arguments(setup.guest.disks, setup.guest.memory_regions));
     arguments.0
+}
+
+/// The network card's backend.
+fn backend(link: &NetworkLink, descriptor: i32) -> String {
+    match &link.end {
+        NetworkEnd::Tap(_) => format!("tap,id={NET_BACKEND},fd={descriptor}"),
+        NetworkEnd::Passt(_) => format!("stream,id={NET_BACKEND},server=off,addr.type=fd,addr.str={descriptor}"),
+        // The echo server's address stands for the loopback device.
+        NetworkEnd::Namespace(_) | NetworkEnd::Host => {
+            format!("user,id={NET_BACKEND},ipv6=off,net={NET_ADDRESS}/{NET_MASK},host={}", link.echo.ip())
+        }
+    }
 }
 
 /// A variant's settings as properties of the network card.
@@ -97,8 +119,8 @@ pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&ServerA
     setup.share.map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link)).unwrap_or_default()
 }
 
-/// The descriptor of a tap, which comes behind the stream of the share's server, if there is one.
-pub(super) fn tap_descriptor(server: Option<&ServerAddress>) -> i32 {
+/// The descriptor of a network's end, which comes behind the stream of the share's server, if there is one.
+pub(super) fn network_descriptor(server: Option<&ServerAddress>) -> i32 {
     SERVER + i32::from(matches!(server, Some(ServerAddress::Stream(_))))
 }
 

@@ -7,6 +7,7 @@ use super::monitor::{Monitor, QMP_TIMEOUT};
 use super::rights::rights;
 use crate::MachineError;
 use crate::micro_guest::layout::RAM_BYTES;
+use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
@@ -18,7 +19,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use vmtax_clock::Shared;
+use vmtax_host::QemuVersion;
 use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+
+/// The first QEMU with `-netdev stream`.
+const FIRST_WITH_STREAMS: QemuVersion = QemuVersion { major: 7, minor: 2, micro: 0 };
 
 /// Starts a guest with a kernel.
 pub(crate) fn start_linux(
@@ -27,13 +32,16 @@ pub(crate) fn start_linux(
     image: &GuestImage,
     streams: Streams,
 ) -> Result<Started, MachineError> {
-    let Streams { agent, console, server, tap } = streams;
+    let Streams { agent, console, server, network } = streams;
     let share = command_line::share(setup, qemu, server.as_ref());
-    let tap_descriptor = tap.as_ref().map(|_| command_line::tap_descriptor(server.as_ref()));
-    let mut arguments = command_line::guest(setup, qemu, image, tap_descriptor);
+    let end = command_line::network_descriptor(server.as_ref());
+    if let Some(NetworkLink { end: NetworkEnd::Passt(_), .. }) = &network {
+        has_streams(qemu)?;
+    }
+    let mut arguments = command_line::guest(setup, qemu, image, network.as_ref().map(|link| (link, end)));
     arguments.extend(share.iter().cloned());
     let mut started =
-        spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], (server, tap))?;
+        spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], (server, network))?;
     started.link.share = share;
     Ok(started)
 }
@@ -57,7 +65,7 @@ fn spawn(
     mut command: Vec<String>,
     memory: Shared,
     agent: Vec<OwnedFd>,
-    (server, tap): (Option<ServerAddress>, Option<OwnedFd>),
+    (server, network): (Option<ServerAddress>, Option<NetworkLink>),
 ) -> Result<Started, MachineError> {
     if setup.events {
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
@@ -69,12 +77,21 @@ fn spawn(
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     let (control, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
+    let is_inside = matches!(network, Some(NetworkLink { end: NetworkEnd::Namespace(_), .. }));
+    let network_in = is_inside.then(|| command_line::network_descriptor(server.as_ref()));
     let (server, network_of) = match server {
+        Some(ServerAddress::Ports { .. }) if is_inside => {
+            let fix = "use backend=tap or another share";
+            return Err(MachineError::NoNetwork(format!(
+                "with backend=user QEMU cannot reach the share's server: {fix}"
+            )));
+        }
         Some(ServerAddress::Stream(stream)) => (Some(stream), None),
         Some(ServerAddress::Ports { of, .. }) => (None, Some(of)),
         None => (None, None),
     };
-    let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).chain(tap).collect();
+    let end = network.and_then(|link| link.end.descriptor());
+    let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).chain(end).collect();
     // An old QEMU opens what devices a guest makes on a 9p share.
     let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();
     // Of the shares only this one is QEMU's own to serve.
@@ -89,7 +106,7 @@ fn spawn(
         descriptors,
         log: &log,
         supervision: Supervision {
-            namespaces: Namespaces { network_of, no_devices, root, read_only, ..Namespaces::default() },
+            namespaces: Namespaces { network_of, network_in, no_devices, root, read_only, ..Namespaces::default() },
             rights,
             removed: vec![setup.scratch.folder().to_path_buf()],
             restored: setup.restored.to_vec(),
@@ -97,6 +114,18 @@ fn spawn(
         },
     })?;
     Ok(Started { child, link: Link { share: Vec::new(), memory, log, control } })
+}
+
+/// Whether a QEMU has `-netdev stream`.
+fn has_streams(qemu: &QemuFacts) -> Result<(), MachineError> {
+    match qemu.version.parse::<QemuVersion>() {
+        Ok(version) if version < FIRST_WITH_STREAMS => Err(MachineError::NoNetwork(format!(
+            "backend=passt needs QEMU {FIRST_WITH_STREAMS} or newer (-netdev stream), {} is {version}: use backend=user, or \
+             another QEMU (--qemu)",
+            qemu.path.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Connects to the monitor, which greets within `greeting`, and checks that the guest is the one that was requested: QEMU can

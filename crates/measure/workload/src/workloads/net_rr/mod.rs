@@ -1,20 +1,23 @@
-//! `net-rr`: a request to an echo server and its response, one at a time, over UDP or one TCP connection.
+//! `net-rr`: a request to an echo server and its response, one at a time on each connection, over UDP or TCP.
 //!
-//! Reference: netperf's UDP_RR and TCP_RR, request and response of one size, without its tolerance for lost packets. The first
-//! eight bytes of a request are its number, so a late response to an earlier one is not taken for it. The figures are the
-//! median and 99th percentile of the round trip, and transactions per second.
+//! Reference: netperf's UDP_RR and TCP_RR, request and response of one size, without its tolerance for lost packets; with
+//! `connect=each` TCP_CRR, of which a transaction is the connection, the request, the response and the end of the connection. Several
+//! connections are several netperfs at once, in a thread each. The first eight bytes of a request are its number, so a late response
+//! to an earlier one is not taken for it. The figures are the median and 99th percentile of the round trip, and transactions per
+//! second of all connections.
 
 mod client;
-mod server;
 
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
+use crate::net_server::{MAX_CONNECTIONS, bulk_address};
 use crate::options::{self, OptionInfo, Options, Word, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-use client::{Client, MAX_BYTES, MIN_BYTES};
-pub use server::echo;
+use client::{Client, Transport};
+pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
+use std::net::SocketAddrV4;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 
 /// Round trips before the first that is timed: addresses are resolved, caches are warm.
@@ -25,7 +28,13 @@ const COUNT: OptionInfo = count("count", "0", (0, u64::MAX), "round trips after 
 workload! {
     NetRr: "network request-response to an echo server, like netperf's UDP_RR and TCP_RR",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
-    protocol: Word = one_of("protocol", "udp", &["udp", "tcp"], "udp, or tcp: one connection without Nagle's algorithm");
+    protocol: Word = one_of("protocol", "udp", &["udp", "tcp"], "udp, or tcp without Nagle's algorithm");
+    connect: Word = one_of(
+        "connect", "once", &["once", "each"], "each: a TCP connection for each request, like netperf's TCP_CRR",
+    );
+    connections: u64 = count(
+        "connections", "1", (1, MAX_CONNECTIONS), "at once, each with one request at a time, in a thread of its own",
+    );
     size: u64 = size("size", "64", (MIN_BYTES, MAX_BYTES), 1, "bytes of a request and of its response");
     time: f64 = seconds(
         options::TIME, "10", (0.0, 86_400.0), "seconds after which no new round trip starts; 0: no limit",
@@ -38,28 +47,40 @@ pub fn round_trips(count: u64) -> WorkloadSpec {
     WorkloadSpec::new(WorkloadName::NetRr).with(COUNT.name, count).with(options::TIME, 0)
 }
 
+/// What a connection made of its round trips.
+struct ConnectionRun {
+    /// Stamps of the first's begin and of the last's end.
+    start: u64,
+    end: u64,
+    /// How many got no response.
+    lost: u64,
+    /// Datagrams that were no response to the request under way.
+    others: u64,
+}
+
 impl NetRr {
-    /// Makes the round trips. `note` is told of each when it is done: the stamps of its begin and its end, and its number. Gives
-    /// the stamps of the first's begin and the last's end, and how many got no response.
+    fn transport(&self, places: &Places) -> Result<Transport, WorkloadError> {
+        let server = echo_server(WorkloadName::NetRr, places)?;
+        Ok(Transport { server, is_tcp: self.protocol == "tcp", connects_each: self.connect == "each" })
+    }
+
+    /// Makes one connection's round trips, `count` at most (0: no limit). `note` is told of each when it is done: the stamps of its
+    /// begin and its end, and its number.
     fn exchange(
         &self,
-        places: &Places,
+        transport: Transport,
         clock: &Clock,
+        count: u64,
         mut note: impl FnMut(u64, u64, u64),
-    ) -> Result<(u64, u64, u64), WorkloadError> {
-        let echo = places.echo.ok_or(WorkloadError::NoPlace {
-            workload: WorkloadName::NetRr,
-            what: "an echo server (RFC 862)",
-            option: "--echo ADDRESS:PORT",
-        })?;
-        let mut client = Client::connect(echo, self.protocol, self.size as usize)?;
+    ) -> Result<ConnectionRun, WorkloadError> {
+        let mut client = Client::connect(transport, self.size as usize)?;
         for number in 0..WARM_UP {
             client.round_trip(number)?;
         }
         let (mut number, mut lost, time_ns) = (WARM_UP, 0, nanoseconds(self.time));
         let start = clock.start();
         let mut now = start;
-        let goes_on = |made: u64, ns: u64| (time_ns == 0 || ns < time_ns) && (self.count == 0 || made < self.count);
+        let goes_on = |made: u64, ns: u64| (time_ns == 0 || ns < time_ns) && (count == 0 || made < count);
         while goes_on(number - WARM_UP, clock.ns(start, now)) {
             let began = clock.start();
             let is_answered = client.round_trip(number)?;
@@ -71,17 +92,61 @@ impl NetRr {
             }
             number += 1;
         }
-        Ok((start, now, lost))
+        Ok(ConnectionRun { start, end: now, lost, others: client.others })
     }
 
-    fn figures(latency: Latency, total_ns: u64, lost: u64) -> Yield {
+    /// All connections' round trips, each connection in a thread.
+    fn at_once(&self, transport: Transport, clock: &Clock) -> Result<(Latency, Vec<ConnectionRun>), WorkloadError> {
+        // Each has its part of the count, and none is left without one: 0 would be no limit.
+        let part = |number: u64| match self.count {
+            0 => 0,
+            count => (count / self.connections + u64::from(number < count % self.connections)).max(1),
+        };
+        let one = |number: u64| {
+            let mut latency = Latency::new();
+            let note = |began, ended, _| latency.record(clock.ns(began, ended));
+            self.exchange(transport, clock, part(number), note).map(|made| (latency, made))
+        };
+        let all: Vec<Result<(Latency, ConnectionRun), WorkloadError>> = std::thread::scope(|scope| {
+            let start = |number| {
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
+                let (number, threads) = (number as u32 + 1, self.connections as u32);
+                thread.map_err(|source| WorkloadError::Threads { number, threads, source })
+            };
+            let threads: Vec<_> = (0..self.connections).map(start).collect();
+            // A panic is a bug of ours; the scope passes it on.
+            let joined = threads.into_iter().filter_map(|thread| match thread {
+                Ok(thread) => thread.join().ok(),
+                Err(error) => Some(Err(error)),
+            });
+            joined.collect()
+        });
+        let (mut latency, mut made) = (Latency::new(), Vec::new());
+        for one in all {
+            let (of_one, one) = one?;
+            latency.add(&of_one);
+            made.push(one);
+        }
+        Ok((latency, made))
+    }
+
+    fn figures(latency: Latency, made: &[ConnectionRun], clock: &Clock) -> Yield {
+        let (start, end) = (made.iter().map(|m| m.start).min(), made.iter().map(|m| m.end).max());
+        let total_ns = clock.ns(start.unwrap_or(0), end.unwrap_or(0));
         let mut got = Yield { total_s: total_ns as f64 / 1e9, ..Yield::default() };
         got.measure(Metric::NetRrMedian, latency.quantile(0.5) as f64);
         got.measure(Metric::NetRrTail, latency.quantile(0.99) as f64);
         got.measure(Metric::NetRrRate, latency.count() as f64 / got.total_s);
         got.operation("round-trip", latency);
+        let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(of).sum::<u64>();
+        let (lost, others) = (sum(|m| m.lost), sum(|m| m.others));
         if lost > 0 {
             got.notes.push(format!("{lost} requests got no response within {} s", client::RESPONSE_TIMEOUT.as_secs()));
+        }
+        if others > 0 {
+            got.notes.push(format!(
+                "{others} datagrams came that were no response to the request under way: late, or doubled"
+            ));
         }
         got
     }
@@ -89,28 +154,106 @@ impl NetRr {
 
 impl Workload for NetRr {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        if self.connect == "each" && self.protocol != "tcp" {
+            let conflict = "connect=each needs protocol=tcp: UDP has no connections".to_owned();
+            return Err(WorkloadError::Conflict { workload: WorkloadName::NetRr, conflict });
+        }
         must_end(WorkloadName::NetRr, self.time, COUNT.name, self.count)
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let mut latency = Latency::new();
-        let (start, end, lost) =
-            self.exchange(places, clock, |began, ended, _| latency.record(clock.ns(began, ended)))?;
-        Ok(NetRr::figures(latency, clock.ns(start, end), lost))
+        let (latency, made) = self.at_once(self.transport(places)?, clock)?;
+        Ok(NetRr::figures(latency, &made, clock))
     }
 }
 
-/// Runs `net-rr`, and keeps the stamps of each round trip.
+/// Runs `net-rr`, and keeps the stamps of each round trip, of one connection.
 pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
     let asked: NetRr = options_of(spec, NetRr::OPTIONS)?;
+    if asked.connections > 1 || asked.connect == "each" {
+        let conflict = "stamps are those of one connection: leave connections and connect out".to_owned();
+        return Err(WorkloadError::Conflict { workload: spec.name, conflict });
+    }
     let clock = Clock::calibrate();
     let mut recorder = Recorder::new(spec.name, asked.count, nanoseconds(asked.time), &clock)?;
     let mut latency = Latency::new();
-    let (start, end, lost) = asked.exchange(places, &clock, |began, ended, number| {
+    let made = asked.exchange(asked.transport(places)?, &clock, asked.count, |began, ended, number| {
         latency.record(clock.ns(began, ended));
         recorder.note(began, ended, number);
     })?;
     let spec = options::spec(spec.name, NetRr::OPTIONS, &asked.values());
-    let found = NetRr::figures(latency, clock.ns(start, end), lost);
+    let found = NetRr::figures(latency, &[made], &clock);
     Ok((found.result(spec, clock.about().clone(), kernel_identity()), recorder.series(&clock)))
+}
+
+/// The echo server that a workload of the network is given.
+fn echo_server(workload: WorkloadName, places: &Places) -> Result<SocketAddrV4, WorkloadError> {
+    let (what, option) = ("an echo server (RFC 862)", "--echo ADDRESS:PORT");
+    places.echo.ok_or(WorkloadError::NoPlace { workload, what, option })
+}
+
+/// What takes and gives bulk data beside it.
+pub(crate) fn bulk_server(workload: WorkloadName, places: &Places) -> Result<SocketAddrV4, WorkloadError> {
+    echo_server(workload, places).map(bulk_address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net_server::in_this_process;
+    use crate::{check, run, set_option};
+    use std::net::{SocketAddr, UdpSocket};
+
+    fn places(echo: SocketAddrV4) -> Places {
+        Places { echo: Some(echo), ..Places::default() }
+    }
+
+    #[test]
+    fn round_trips_are_timed_and_numbered() {
+        let places = places(in_this_process());
+        for protocol in ["udp", "tcp"] {
+            let mut spec = round_trips(50);
+            set_option(&mut spec, "protocol", protocol).unwrap();
+            let (result, series) = run_with_series(&spec, &places).unwrap();
+            assert_eq!((result.operations[0].latency.count(), result.notes), (50, Vec::new()), "{protocol}");
+            let keys: Vec<u64> = series.operations.iter().map(|o| o.key).collect();
+            assert_eq!(keys, (20..70).collect::<Vec<u64>>());
+            assert!(series.operations.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+        }
+    }
+
+    #[test]
+    fn connections_run_at_once_and_each_request_may_have_its_own() {
+        let places = places(in_this_process());
+        for options in
+            [["protocol=udp", "connect=once"], ["protocol=tcp", "connect=once"], ["protocol=tcp", "connect=each"]]
+        {
+            let mut spec = round_trips(330);
+            for option in options.into_iter().chain(["connections=32"]) {
+                let (name, value) = option.split_once('=').unwrap();
+                set_option(&mut spec, name, value).unwrap();
+            }
+            let result = run(&spec, &places).unwrap();
+            assert_eq!((result.operations[0].latency.count(), result.notes), (330, Vec::new()), "{options:?}");
+            assert!(run_with_series(&spec, &places).unwrap_err().to_string().contains("one connection"));
+        }
+        let mut spec = round_trips(1);
+        set_option(&mut spec, "connect", "each").unwrap();
+        assert!(check(&spec).err().unwrap().to_string().contains("protocol=tcp"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named() {
+        let SocketAddr::V4(nobody) = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap() else {
+            panic!("an IPv4 address")
+        };
+        for connections in ["1", "3"] {
+            let mut spec = round_trips(3);
+            set_option(&mut spec, "connections", connections).unwrap();
+            let error = run(&spec, &places(nobody)).unwrap_err().to_string();
+            assert!(error.contains(&nobody.port().to_string()) && error.contains("a server there"), "{error}");
+        }
+        let error = run(&WorkloadSpec::new(WorkloadName::NetRr), &Places::default()).unwrap_err().to_string();
+        assert!(error.contains("--echo ADDRESS:PORT"), "{error}");
+    }
 }

@@ -17,6 +17,7 @@ pub fn class(layer: Layer) -> &'static str {
         Layer::Device => "l-device",
         Layer::Interrupt => "l-irq",
         Layer::Server => "l-server",
+        Layer::Passt => "l-passt",
     }
 }
 

@@ -1,0 +1,71 @@
+//! The table of block requests.
+
+use super::layer::Layer;
+use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
+use super::source::{NOTIFY, Scope, Source, WAITS, kvm, tracepoint};
+
+/// Calls that submit I/O to the host's kernel.
+const SUBMITS: Source = Source::Calls(&[
+    &["sys_enter_io_submit"],
+    &["sys_exit_io_submit"],
+    &["sys_enter_io_uring_enter"],
+    &["sys_exit_io_uring_enter"],
+    &["sys_enter_pread64"],
+    &["sys_exit_pread64"],
+    &["sys_enter_pwrite64"],
+    &["sys_exit_pwrite64"],
+    &["sys_enter_preadv"],
+    &["sys_exit_preadv"],
+    &["sys_enter_pwritev"],
+    &["sys_exit_pwritev"],
+    &["sys_enter_preadv2"],
+    &["sys_exit_preadv2"],
+    &["sys_enter_pwritev2"],
+    &["sys_exit_pwritev2"],
+    &["sys_enter_fdatasync"],
+    &["sys_exit_fdatasync"],
+]);
+
+/// The checkpoints of a request to a virtio disk.
+pub const DISK: &[CheckpointInfo] = checkpoints! {
+    Guest Begin "workload begins", GuestApplication, ALWAYS, [tracepoint("block", &["block_rq_insert"], Scope::All)];
+    Guest GuestCall "guest system call", GuestApplication, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
+    ];
+    Guest GuestIssue "guest block issue", GuestKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::All)];
+    Guest GuestNotify "virtqueue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Host KvmNotify "ioeventfd / MMIO exit", Kvm, OPTIONAL, [
+        kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
+    ];
+    Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
+    Host QemuPop "virtqueue pop", Qemu, ALWAYS, [
+        Source::Qemu("pop"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
+    ];
+    Host QemuSubmit "I/O submission", Qemu, ALWAYS, [
+        Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
+    ];
+    Host HostCall "host system call", Qemu, ALWAYS, [SUBMITS];
+    Host HostIssue "host block issue", HostKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::Device)];
+    Host HostComplete "host block complete", Device, ALWAYS, [
+        tracepoint("block", &["block_rq_complete"], Scope::Device)
+    ];
+    Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
+    Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
+    Host QemuNotify "used-ring notification", Qemu, OPTIONAL, [
+        Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
+    ];
+    Host Inject "MSI delivery (APIC)", Interrupt, OPTIONAL, [
+        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        kvm(&["kvm_msi_set_irq"], Scope::All)
+    ];
+    Guest GuestInterrupt "guest interrupt", Interrupt, OPTIONAL, [
+        tracepoint("irq", &["irq_handler_entry"], Scope::All)
+    ];
+    Guest GuestComplete "guest block complete", GuestKernel, ALWAYS, [
+        tracepoint("block", &["block_rq_complete"], Scope::All)
+    ];
+    Guest GuestReturn "guest system call returns", GuestKernel, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
+    ];
+    Guest End "workload ends", GuestApplication, ALWAYS, [];
+};

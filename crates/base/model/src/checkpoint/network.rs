@@ -1,0 +1,82 @@
+//! The table of round trips over the network.
+
+use super::layer::Layer;
+use super::point::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
+use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
+
+/// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
+const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
+
+/// What a packet passes alone where QEMU itself reads and writes the tap or the sockets.
+pub(super) const DIRECT: &[Checkpoint] = &[Checkpoint::NetTapWrite, Checkpoint::NetRxWake, Checkpoint::NetTapRead];
+
+/// What a packet passes alone where passt reads and writes the sockets.
+pub(super) const BY_PASST: &[Checkpoint] = &[
+    Checkpoint::NetStreamWrite,
+    Checkpoint::NetPasstWake,
+    Checkpoint::NetPasstSend,
+    Checkpoint::NetPasstReplyWake,
+    Checkpoint::NetPasstRead,
+    Checkpoint::NetPasstWrite,
+    Checkpoint::NetStreamWake,
+    Checkpoint::NetStreamRead,
+];
+
+/// The checkpoints of a round trip over the network: the guest's request through a virtio-net card and its backend to a server
+/// on the host, and its response. An event that shows several of them is decoded as the first: what a thread does tells which.
+pub const NETWORK: &[CheckpointInfo] = checkpoints! {
+    Guest NetGuestCall "guest send call", GuestApplication, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
+    ];
+    Guest NetGuestQueue "guest packet queued", GuestKernel, ALWAYS, [tracepoint("net", &["net_dev_queue"], Scope::All)];
+    Guest NetGuestXmit "guest driver transmits", GuestKernel, ALWAYS, [
+        tracepoint("net", &["net_dev_start_xmit"], Scope::All)
+    ];
+    Guest NetGuestKick "transmit queue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Host NetKvmKick "transmit ioeventfd / MMIO exit", Kvm, OPTIONAL, [
+        kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
+    ];
+    Host NetTxWake "QEMU event loop wakes (kick)", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
+    Host NetTx "QEMU transmits", Qemu, OPTIONAL, [Source::Qemu("transmit")];
+    Host NetTapWrite "write to tap or socket", Qemu, OPTIONAL, [call(&[&["sys_enter_writev"], &["sys_enter_sendto"]])];
+    Host NetStreamWrite "write to passt", Qemu, OPTIONAL, [call(&[&["sys_enter_sendmsg"]])];
+    Host NetPasstWake "passt wakes (request)", HostKernel, OPTIONAL, [WAITS];
+    Host NetPasstSend "passt sends", Passt, ALWAYS, [call(&[&["sys_enter_sendmmsg"], &["sys_enter_sendmsg"]])];
+    Host NetTapReceive "host stack receives", HostKernel, ALWAYS, [
+        tracepoint("net", &["netif_receive_skb"], Scope::Device)
+    ];
+    Host NetServerReceive "server receives", HostKernel, ALWAYS, [call(&[&["sys_exit_recvfrom"]])];
+    Host NetServerSend "server sends", Server, ALWAYS, [call(&[&["sys_enter_sendto"]])];
+    Host NetHostQueue "host packet queued", HostKernel, ALWAYS, [tracepoint("net", &["net_dev_queue"], Scope::Device)];
+    Host NetHostXmit "host driver transmits", HostKernel, ALWAYS, [
+        tracepoint("net", &["net_dev_start_xmit"], Scope::Device)
+    ];
+    Host NetRxWake "QEMU event loop wakes (packet)", HostKernel, OPTIONAL, [WAITS];
+    Host NetTapRead "read from tap or socket", Qemu, ALWAYS, [READS, call(&[&["sys_exit_recvfrom"]])];
+    Host NetPasstReplyWake "passt wakes (response)", HostKernel, OPTIONAL, [WAITS];
+    Host NetPasstRead "passt receives", Passt, ALWAYS, [
+        call(&[&["sys_exit_recvmmsg"], &["sys_exit_recvmsg"]]), READS
+    ];
+    Host NetPasstWrite "passt writes to QEMU", Passt, ALWAYS, [call(&[&["sys_enter_sendmsg"]])];
+    Host NetStreamWake "QEMU event loop wakes (passt)", HostKernel, OPTIONAL, [WAITS];
+    Host NetStreamRead "read from passt", Qemu, ALWAYS, [READS];
+    Host NetRx "QEMU receives", Qemu, OPTIONAL, [Source::Qemu("receive")];
+    Host NetRxFill "receive queue filled", Qemu, OPTIONAL, [Source::Qemu("fill")];
+    Host NetRxNotify "receive queue notification", Qemu, OPTIONAL, [Source::Qemu("notify")];
+    Host NetInject "receive MSI delivery (APIC)", Interrupt, OPTIONAL, [
+        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        kvm(&["kvm_msi_set_irq"], Scope::All)
+    ];
+    Guest NetGuestInterrupt "guest receive interrupt", Interrupt, OPTIONAL, [
+        tracepoint("irq", &["irq_handler_entry"], Scope::All)
+    ];
+    Guest NetGuestPoll "guest NAPI poll", GuestKernel, ALWAYS, [
+        tracepoint("net", &["napi_gro_receive_entry"], Scope::All)
+    ];
+    Guest NetGuestReceive "guest stack receives", GuestKernel, ALWAYS, [
+        tracepoint("net", &["netif_receive_skb"], Scope::All)
+    ];
+    Guest NetGuestReturn "guest receive call returns", GuestKernel, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
+    ];
+};

@@ -1,0 +1,123 @@
+//! The tables of all classes of devices together.
+
+use super::disk::DISK;
+use super::network::{BY_PASST, DIRECT, NETWORK};
+use super::point::{Checkpoint, CheckpointInfo};
+
+/// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
+const TABLES: [&[CheckpointInfo]; 2] = [DISK, NETWORK];
+
+impl Checkpoint {
+    /// Number of checkpoints of all classes.
+    pub const COUNT: usize = Checkpoint::End as usize + 1;
+
+    /// The row of each checkpoint in its class's table.
+    const INFOS: [&CheckpointInfo; Checkpoint::COUNT] = {
+        let mut infos = [&DISK[0]; Checkpoint::COUNT];
+        let mut table = 0;
+        while table < TABLES.len() {
+            let mut row = 0;
+            while row < TABLES[table].len() {
+                infos[TABLES[table][row].checkpoint as usize] = &TABLES[table][row];
+                row += 1;
+            }
+            table += 1;
+        }
+        infos
+    };
+
+    /// Every checkpoint, in the order of declaration: `ALL[c as usize] == c`.
+    pub const ALL: [Checkpoint; Checkpoint::COUNT] = {
+        let mut all = [Checkpoint::Begin; Checkpoint::COUNT];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = Checkpoint::INFOS[i].checkpoint;
+            i += 1;
+        }
+        all
+    };
+
+    /// Whether a request may pass both: those of one class of device, whose begin and end are all classes', and of one backend.
+    pub fn is_on_path_with(self, other: Checkpoint) -> bool {
+        let of = |table: &[CheckpointInfo]| {
+            let has = |checkpoint| {
+                matches!(checkpoint, Checkpoint::Begin | Checkpoint::End)
+                    || table.iter().any(|info| info.checkpoint == checkpoint)
+            };
+            has(self) && has(other)
+        };
+        let by = |way: &[Checkpoint], other_way: &[Checkpoint]| way.contains(&self) && other_way.contains(&other);
+        TABLES.into_iter().any(of) && !by(DIRECT, BY_PASST) && !by(BY_PASST, DIRECT)
+    }
+
+    /// Its row in the table of its class of device.
+    pub const fn info(self) -> &'static CheckpointInfo {
+        Checkpoint::INFOS[self as usize]
+    }
+
+    /// Its name in JSON and, with underscores, in exported columns.
+    pub fn id(self) -> &'static str {
+        self.into()
+    }
+
+    /// As tables name it.
+    pub const fn label(self) -> &'static str {
+        self.info().label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::layer::State;
+    use crate::checkpoint::source::Source;
+
+    #[test]
+    fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {
+        for (i, checkpoint) in Checkpoint::ALL.into_iter().enumerate() {
+            assert_eq!((checkpoint as usize, checkpoint.info().checkpoint), (i, checkpoint));
+            assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.id());
+        }
+    }
+
+    #[test]
+    fn a_state_is_read_by_its_former_name() {
+        assert_eq!(serde_json::from_str::<State>("\"idle-wakes\"").unwrap(), State::CpuWakeUp);
+        assert_eq!(serde_json::to_string(&State::CpuWakeUp).unwrap(), "\"cpu-wake-up\"");
+    }
+
+    /// The rows of the tables in docs/layers.md and docs/network.md.
+    #[test]
+    fn the_documented_tables_are_these() {
+        let disk = include_str!("../../../../../docs/layers.md");
+        let network = include_str!("../../../../../docs/network.md");
+        for (docs, table) in [(disk, DISK), (network, NETWORK)] {
+            let (_, rows) = docs.split_once("| checkpoint | event | source |\n|---|---|---|\n").unwrap();
+            let rows: Vec<&str> = rows.lines().take_while(|line| line.starts_with('|')).collect();
+            assert_eq!(rows.len(), table.len());
+            for (row, info) in rows.into_iter().zip(table) {
+                assert!(row.starts_with(&format!("| {} |", info.label)), "{}: {row}", info.label);
+                for source in info.sources {
+                    let named = match source {
+                        Source::Tracepoint { names, .. } => row.contains(names[0]),
+                        Source::Calls(calls) => row.contains(calls[0][0]),
+                        Source::Functions(functions) => row.contains(functions[0]),
+                        Source::Qemu(_) => row.contains("uprobe"),
+                        Source::QemuLog(_) => docs.contains("QEMU's own log"),
+                    };
+                    assert!(named, "{source:?} is not in: {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn paths_share_their_begin_and_end_alone() {
+        use Checkpoint as C;
+        assert!(C::GuestCall.is_on_path_with(C::End) && C::Begin.is_on_path_with(C::NetGuestReturn));
+        assert!(C::NetTx.is_on_path_with(C::NetRx) && !C::NetTx.is_on_path_with(C::QemuPop));
+        // A packet goes by passt or does not.
+        assert!(C::NetPasstSend.is_on_path_with(C::NetRx) && C::NetPasstSend.is_on_path_with(C::NetPasstRead));
+        assert!(!C::NetPasstSend.is_on_path_with(C::NetTapRead) && !C::NetTapWrite.is_on_path_with(C::NetStreamRead));
+    }
+}

@@ -1,0 +1,60 @@
+//! What lies between a guest's network card and the host's network.
+
+use crate::PlanError;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+/// A backend of QEMU's for a network card.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum NetBackend {
+    /// A tap: packets go to the host's stack as they are.
+    Tap,
+    /// QEMU's user-mode network (slirp): QEMU ends the guest's connections and makes its own by sockets.
+    User,
+    /// passt: a process that does the same outside of QEMU.
+    Passt,
+}
+
+impl NetBackend {
+    /// A variant's setting that chooses it.
+    pub const KEY: &str = "backend";
+    /// Every backend, as it is written in plans and options.
+    pub const NAMES: &[&str] = <NetBackend as strum::VariantNames>::VARIANTS;
+}
+
+impl FromStr for NetBackend {
+    type Err = PlanError;
+    fn from_str(name: &str) -> Result<NetBackend, PlanError> {
+        let mut all = <NetBackend as strum::VariantArray>::VARIANTS.iter().copied();
+        all.find(|backend| <&str>::from(backend) == name).ok_or_else(|| {
+            let all = NetBackend::NAMES.join(", ");
+            PlanError::Invalid(format!("unknown backend '{}': choose from {all}", name.escape_default()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_have_the_names_that_qemu_and_the_docs_use() {
+        assert_eq!(NetBackend::NAMES, ["tap", "user", "passt"]);
+        assert_eq!(("passt".parse(), "tap".parse()), (Ok(NetBackend::Passt), Ok(NetBackend::Tap)));
+        let error = "slirp".parse::<NetBackend>().unwrap_err().to_string();
+        assert!(error.contains("tap, user, passt"), "{error}");
+    }
+}

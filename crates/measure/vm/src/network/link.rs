@@ -1,0 +1,33 @@
+//! What connects a machine with its network.
+
+use rustix::fd::OwnedFd;
+use std::net::SocketAddrV4;
+
+/// The machine's end of its network, and where it finds the echo server there.
+pub(crate) struct NetworkLink {
+    pub end: NetworkEnd,
+    pub echo: SocketAddrV4,
+}
+
+/// The machine's end of its network.
+pub(crate) enum NetworkEnd {
+    /// A tap, for a guest's network card.
+    Tap(OwnedFd),
+    /// The stream of packets to passt, for a guest's network card.
+    Passt(OwnedFd),
+    /// The network namespace to be in: natively the client's; of a guest QEMU's, whose user-mode network has the server on its
+    /// loopback device.
+    Namespace(OwnedFd),
+    /// None: the server is on the host's loopback device.
+    Host,
+}
+
+impl NetworkEnd {
+    /// What the machine's process is given of it.
+    pub fn descriptor(self) -> Option<OwnedFd> {
+        match self {
+            NetworkEnd::Tap(end) | NetworkEnd::Passt(end) | NetworkEnd::Namespace(end) => Some(end),
+            NetworkEnd::Host => None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The side of the network workloads that answers: an echo server (RFC 862), UDP and TCP, and at the port after its own what takes
+//! and gives bulk data.
+
+mod bulk;
+mod echo;
+
+pub(crate) use bulk::{COUNT_QUESTION, Direction, header};
+use std::io;
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+
+/// The descriptors that it is started with: the echo server's UDP socket is standard input; the echo server's TCP socket, and UDP and
+/// TCP sockets for bulk data follow the watchdog's.
+const ECHO_UDP: RawFd = 0;
+const ECHO_TCP: RawFd = 4;
+const BULK_UDP: RawFd = 5;
+const BULK_TCP: RawFd = 6;
+/// Connections to the echo server that are served at once, by a thread each.
+pub(crate) const MAX_CONNECTIONS: u64 = 64;
+/// The same of bulk data: one, while another ends.
+const BULK_CONNECTIONS: u64 = 2;
+
+/// Its threads.
+pub const SERVER_THREADS: u64 = 2 + MAX_CONNECTIONS + BULK_CONNECTIONS;
+
+/// Where the server of this echo server takes and gives bulk data.
+pub const fn bulk_address(echo: SocketAddrV4) -> SocketAddrV4 {
+    SocketAddrV4::new(*echo.ip(), echo.port().wrapping_add(1))
+}
+
+/// Answers on the sockets that this process was started with until it is ended. A thread waits for each UDP socket, and as many as
+/// there may be connections for each TCP socket, so that an answer takes a wake-up and two system calls and nothing else.
+///
+/// # Errors
+/// When a descriptor is no such socket.
+pub fn serve() -> io::Result<()> {
+    let [echo, bulk] = [(ECHO_UDP, ECHO_TCP), (BULK_UDP, BULK_TCP)]
+        .map(|(udp, tcp)| Ok::<_, io::Error>((UdpSocket::from(opened(udp)?), TcpListener::from(opened(tcp)?))));
+    let ((echo_udp, echo_tcp), (bulk_udp, bulk_tcp)) = (echo?, bulk?);
+    accept("echo-tcp", MAX_CONNECTIONS, &echo_tcp, echo::answer)?;
+    accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer)?;
+    let counter = std::thread::Builder::new().name("bulk-udp".to_owned());
+    counter.spawn(move || bulk::count(&bulk_udp))?;
+    echo::datagrams(&echo_udp)
+}
+
+/// Connections are served by the thread that accepts them.
+fn accept(
+    name: &str,
+    connections: u64,
+    listener: &TcpListener,
+    serve: fn(TcpStream) -> io::Result<()>,
+) -> io::Result<()> {
+    for _ in 0..connections {
+        let listener = listener.try_clone()?;
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || {
+            for stream in listener.incoming() {
+                match stream {
+                    Ok(stream) => drop(serve(stream)),
+                    Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    // It would fail again at once.
+                    Err(_) => return,
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// A copy of a descriptor that this process was started with.
+fn opened(descriptor: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl takes any number, and fails for one that is no descriptor.
+    if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        let why = format!("descriptor {descriptor} is not open: vmtax starts this itself");
+        return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+    }
+    // SAFETY: it is open, as was just seen, and nothing here closes it.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
+}
+
+/// A server in threads of this process, for tests: at any port for the echo server, and the one after it.
+#[cfg(test)]
+pub(crate) fn in_this_process() -> SocketAddrV4 {
+    use std::net::{Ipv4Addr, SocketAddr};
+    loop {
+        let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let SocketAddr::V4(echo) = udp.local_addr().unwrap() else { unreachable!("it was bound to an IPv4 address") };
+        let bulk = bulk_address(echo);
+        let (Ok(tcp), Ok(bulk_udp), Ok(bulk_tcp)) =
+            (TcpListener::bind(echo), UdpSocket::bind(bulk), TcpListener::bind(bulk))
+        else {
+            continue;
+        };
+        accept("echo-tcp", MAX_CONNECTIONS, &tcp, echo::answer).unwrap();
+        accept("bulk-tcp", BULK_CONNECTIONS, &bulk_tcp, bulk::transfer).unwrap();
+        std::thread::Builder::new().spawn(move || echo::datagrams(&udp)).unwrap();
+        std::thread::Builder::new().spawn(move || bulk::count(&bulk_udp)).unwrap();
+        return echo;
+    }
+}
