@@ -36,7 +36,7 @@ const EXAMPLES: &str = "Examples:
   vmtax doctor                   what this host can do, what is missing
   vmtax run --quick              overhead of a guest, in under 3 minutes
   vmtax exec -- ./benchmark      overhead of your own command
-  vmtax top                      which running VM suffers from what
+  vmtax top                      running VMs, live: CPU wait, throttling, slow disks
   vmtax diagnose web01           why a running VM is slow, and what to change
   vmtax tune --vm web01 --apply  try what may make it faster, keep what does
   vmtax profile --vm web01       where a running QEMU spends its time

@@ -168,8 +168,8 @@ fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Re
         KvmClass::EmulatesKernels if !machine.has_kernel() => return Ok(()),
         KvmClass::EmulatesKernels => {
             say(
-                "Warning: this host's KVM runs without VT-x or AMD-V and emulates kernel-mode instructions: a guest kernel that is \
-                 not built for it is slow or fails to boot (use --machine tcg)",
+                "Warning: this host's KVM runs without VT-x or AMD-V (PVM): a guest kernel that is not built for it runs in KVM's \
+                 instruction emulator, slowly, or fails to boot (use --machine tcg)",
             );
             return Ok(());
         }

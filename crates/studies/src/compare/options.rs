@@ -88,7 +88,7 @@ pub struct CompareOptions {
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// Trace the requests of the workload disk too, to tell which layers differ
+    /// For the workload `disk`: also trace its requests, to show which layers differ
     #[arg(long)]
     layers: bool,
     /// Profile the QEMU of each variant in one more run, with a differential flame graph; takes exactly one workload

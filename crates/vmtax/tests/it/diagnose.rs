@@ -85,15 +85,16 @@ fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
     let vm = BootGuest::start(&place, "reads", "tcg", &reading([60_000, 0]), options, "");
     vm.ask("cont");
     let has_histograms = || vm.ask("query-blockstats").to_string().contains("rd_latency_histogram");
-    let words = |out: &str| format!("diagnose {} --json --duration 4 --output {out}", vm.pid());
-    let start = |out: &str| place.vmtax(&words(out)).env("XDG_RUNTIME_DIR", &runtime);
+    let words = |out: &str, seconds: u32| format!("diagnose {} --json --duration {seconds} --output {out}", vm.pid());
+    let start = |out: &str, seconds| place.vmtax(&words(out, seconds)).env("XDG_RUNTIME_DIR", &runtime);
     until("it reads", || (vm.reads_done("disk0") > 20).then_some(()));
-    let mut running = start("killed").start(60);
+    // So long that it is killed before it ends, also on a busy host.
+    let mut running = start("killed", 30).start(60);
     running.until("histograms are set", |_| has_histograms().then_some(()));
     running.signal(Signal::KILL);
     running.outcome();
     assert!(has_histograms(), "nobody was there to remove them");
-    let report = json(&start("whole").succeeds().stdout);
+    let report = json(&start("whole", 4).succeeds().stdout);
     let found = &report["findings"];
     assert!(!has_histograms());
     let rates = &found["rates"]["disks"][0]["io"];

@@ -41,7 +41,7 @@ pub(super) const EOI: Rule = Rule {
             place: SettingPlace::QemuArgument,
             setting: "cpu-model",
             value: "host,,+kvm-pv-eoi",
-            action: "Let a guest kernel with CONFIG_KVM_GUEST end interrupts without an exit",
+            action: "Enable PV EOI, so that a guest kernel with CONFIG_KVM_GUEST signals the EOI without a VM exit",
             line: "-cpu host,+kvm-pv-eoi",
             cost: Some(ChangeCost::VmRestart),
             read_back: "qom-get of the CPU's kvm-pv-eoi",

@@ -77,7 +77,7 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let longer = nanoseconds(overhead.difference?.median);
     (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} a disk request (O_DIRECT, p50) takes {longer} longer than natively (median of the rounds' differences)."
+            "On {machine} a disk request (O_DIRECT, p50) takes {longer} longer than on native (median of the rounds' differences)."
         ))
     })
 }

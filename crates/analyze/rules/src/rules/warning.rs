@@ -51,8 +51,8 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
     [measurement("Use the published sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in published sysbench figures, with which these cannot be \
-             compared: {what}.")
+        format!("Workloads are smaller than those of the published sysbench report (docs/workloads.md), so their \
+             figures are not comparable: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(

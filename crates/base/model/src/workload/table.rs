@@ -20,7 +20,7 @@ macro_rules! workloads {
         }
         /// sysbench's mutexes.
         Mutex "mutex", in mutex, needs System, published [("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")] {
-            MutexTime "time" Seconds Lower "mutex run" of "event";
+            MutexTime "time" Seconds Lower "mutex time" of "event";
         }
         /// sysbench's memory transfer.
         Memory "memory", in memory, needs System, published [("block-size", "8K"), ("total-size", "1G"), ("time", "10")] {
@@ -47,7 +47,7 @@ macro_rules! workloads {
             SyscallFork "fork" Nanoseconds Lower "fork+exit+wait" of "fork";
             SyscallExec "exec" Nanoseconds Lower "fork+exec+wait" of "exec";
             SyscallClockVdso "clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)" of "clock_gettime_vdso";
-            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)" of "clock_gettime_raw";
+            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (syscall)" of "clock_gettime_raw";
             SyscallMmap "mmap" Nanoseconds Lower "mmap+touch+munmap" of "mmap";
             SyscallContextSwitch "context_switch" Nanoseconds Lower "context switch" of "context_switch";
             SyscallPageFault "page_fault" Nanoseconds Lower "page fault" of "page_fault";

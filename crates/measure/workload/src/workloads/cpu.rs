@@ -15,7 +15,7 @@ use std::hint::black_box;
 use vmtax_model::{Metric, Places, WorkloadName};
 
 workload! {
-    Cpu: "prime numbers by trial division, as sysbench's cpu",
+    Cpu: "prime numbers by trial division, like sysbench's cpu",
         quick [("time", "1")], default [("time", "2")], full [];
     max_prime: u64 = count("max-prime", "10000", (3, 1 << 31), "numbers below this are tested in an event");
     threads: u32 = THREADS;

@@ -20,7 +20,7 @@ use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 const WORD: u64 = 8;
 
 workload! {
-    Memory: "block reads or writes of memory, as sysbench's memory";
+    Memory: "block reads or writes of memory, like sysbench's memory";
     block_size: u64 =
         size(WorkloadSpec::BLOCK_SIZE, "1K", (WORD, 1 << 36), WORD, "bytes that an event passes over");
     total_size: u64 = size("total-size", "100G", (WORD, 1 << 60), 1, "bytes to pass over in all");

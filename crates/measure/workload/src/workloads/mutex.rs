@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places};
 
 workload! {
-    Mutex: "locking and unlocking random mutexes, as sysbench's mutex";
+    Mutex: "locking and unlocking random mutexes, like sysbench's mutex";
     num: u64 = count("num", "4096", (1, 1 << 20), "mutexes to choose from");
     locks: u32 = count("locks", "50000", (1, 1 << 31), "locks that each thread takes");
     loops: u32 = count("loops", "10000", (0, 1 << 31), "empty loops before each lock");

@@ -20,7 +20,7 @@ use done::Done;
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {
-    Bonnie: "a large file and many small ones, as bonnie++ -f";
+    Bonnie: "a large file and many small ones, like bonnie++ -f";
     size: u64 = size(
         "size", "64M", (0, 1 << 50), 1 << 20,
         "bytes of the file; 0: no file. What memory holds is read from memory",

@@ -26,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {
-    Fileio: "reads, writes and syncs of files, as sysbench's fileio",
+    Fileio: "reads, writes and syncs of files, like sysbench's fileio",
         quick [("total-size", "16M"), ("time", "1")], default [("total-size", "128M"), ("time", "2")], full [];
     num: u64 = count("num", "128", (1, 1 << 20), "number of files");
     block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write")

@@ -72,7 +72,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
         let factor = median / host.p50_ns;
-        format!(", {factor:.1} times native's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
+        format!(", {factor:.1} times native ({})", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);

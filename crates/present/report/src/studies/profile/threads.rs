@@ -41,7 +41,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
     let running = if states.source == StateSource::Samples { "running or runnable" } else { "running" };
     let polled = halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
-    let polling = polled.map_or(String::new(), |part| format!(" (halt polling by KVM {})", number::percent(part)));
+    let polling = polled.map_or(String::new(), |part| format!(" (including {} in KVM halt polling)", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
         (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
@@ -66,12 +66,12 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} waited for a CPU {}", thread.name, number::percent(runnable))
+        format!("; {} waited for a CPU {} of the time", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",
         () if runnable < LARGE && !other.is_empty() && polled.is_some() => {
-            ": KVM's halt polling occupies a CPU that the VM's threads share, or other load uses it"
+            ". Possible causes: KVM's halt polling on a CPU that the VM's threads share, or other load"
         }
         () if runnable >= LARGE || !other.is_empty() => {
             ": other load uses the VM's host CPUs, or its CPU quota is used up"
@@ -262,7 +262,7 @@ mod tests {
         };
         assert_eq!(
             of(1_640_000_000),
-            "vCPU 0 was idle (guest halted) 52 % and running 48 % (halt polling by KVM 41 %) of 2.0 s: the guest is mostly idle."
+            "vCPU 0 was idle (guest halted) 52 % and running 48 % (including 41 % in KVM halt polling) of 2.0 s: the guest is mostly idle."
         );
         assert_eq!(of(40_000_000), "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.", "a hundredth");
     }
