@@ -61,7 +61,7 @@ pub enum Fault {
     },
     /// A twin of somebody's VM does not boot.
     #[error(
-        "the twin of {like} failed to boot: {source}\nReplace what stands in the way: --qemu, --machine-type, --cpu-model, --memory or --machine"
+        "the twin of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
     )]
     Twin {
         /// Whose twin.

@@ -42,7 +42,7 @@ pub struct TwinOf {
     /// Its image, which is only read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<PathBuf>,
-    /// What the twin has not, a line each.
+    /// What of the VM the twin does not have, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_twinned: Vec<String>,
     /// The domain as libvirt has it stored, where it is one.

@@ -90,7 +90,7 @@ pub enum MachineError {
         source: io::Error,
     },
     /// A network of the machine's own cannot be made.
-    #[error("net-rr needs a network of its own, and there is none: {0}")]
+    #[error("failed to make the network of the workload: {0}")]
     NoNetwork(String),
     /// This user may make no network namespace.
     #[error(

@@ -91,11 +91,14 @@ fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsEr
             option.escape_default()
         ))
     };
+    // fio's own engine has one request under way.
+    let mut all = all.clone();
+    all.entry("ioengine".to_owned()).or_insert_with(|| "psync".to_owned());
     let depth = all.get("iodepth").map_or("1", String::as_str);
     let (mut words, mut notes) = (vec!["disk".to_owned()], Vec::new());
     let mut rw = "read".to_owned();
     let mut is_direct = false;
-    for (key, value) in all {
+    for (key, value) in &all {
         match (key.as_str(), value.as_str()) {
             ("rw" | "readwrite", "read" | "write" | "randread" | "randwrite") => rw.clone_from(value),
             ("bs" | "blocksize", size) if !size.contains([',', '-', ':']) => {

@@ -42,10 +42,12 @@ pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> 
         let xml = like.domain_xml.as_deref()?;
         Some((xml, edit_domain(xml, &like.disk, &changed)?))
     });
-    if let Some((before, edit)) = domain {
+    if let Some((original, edit)) = domain {
         all.push(file("tuned/domain.xml", edit.xml));
-        all.push(file("tuned/domain.diff", edit.diff));
-        all.push(file("tuned/undo.xml", before.to_owned()));
+        let elsewhere = edit.left_out.iter().map(|setting| format!("# {setting} is not in this XML: see qemu.args\n"));
+        let convert = conversion(&before, &after).map(|line| format!("# {line}\n"));
+        all.push(file("tuned/domain.diff", elsewhere.chain(convert).collect::<String>() + &edit.diff));
+        all.push(file("tuned/undo.xml", original.to_owned()));
     }
     all
 }

@@ -94,6 +94,18 @@ impl Plan {
                 )));
             }
         }
+        let unknown = variant
+            .set
+            .keys()
+            .filter_map(|key| key.strip_prefix("image."))
+            .find(|o| !Variant::IMAGE_OPTIONS.contains(o));
+        if let Some(option) = unknown {
+            return Err(variant.fault(&format!(
+                "image.{} is no option of an image: choose from {}",
+                option.escape_default(),
+                Variant::IMAGE_OPTIONS.join(", ")
+            )));
+        }
         let is_raw = variant.get("format").is_none_or(|format| format == "raw");
         if !is_raw && self.probes.iter().any(|probes| probes.follows_requests()) {
             return Err(variant.fault("requests are followed to a raw image alone: leave format or the probes out"));
@@ -107,7 +119,7 @@ impl Plan {
         let refused = |what: &str| Err(variant.fault(what));
         if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
             return refused(
-                "backend is of the network card, which no workload of the plan uses: run net-rr, or leave it out",
+                "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
             );
         }
         match (variant.share()?, &self.tree) {

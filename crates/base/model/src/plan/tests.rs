@@ -304,6 +304,21 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
 }
 
 #[test]
+fn an_image_has_no_option_that_names_another_file() {
+    let plan = |option: &str| {
+        let text = format!(
+            "rounds = 1\nmachines = [\"tcg\"]\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\nset = {{ format = \"qcow2\", \"{option}\" = \"4096\" }}\n\
+             [[workload]]\nname = \"disk\"\n"
+        );
+        Plan::from_toml(&text).map_err(|e| e.to_string())
+    };
+    assert!(plan("image.cluster_size").is_ok(), "{:?}", plan("image.cluster_size"));
+    for option in ["image.data_file", "image.backing_file"] {
+        assert!(plan(option).unwrap_err().contains("choose from cluster_size"), "{option}");
+    }
+}
+
+#[test]
 fn former_names_are_read_and_written_as_they_are_now() {
     let head = "rounds = 6\nmachines = [\"native\"]\ndeadline-s = 7\n[guest]\nboot-deadline-s = 8\n";
     let read = |tables: &str, workload: &str| {

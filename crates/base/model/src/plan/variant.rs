@@ -28,6 +28,9 @@ impl Variant {
     pub const BUSES: [&str; 4] = ["virtio-blk", "virtio-scsi", "sata", "nvme"];
     /// The image of the measured disk, as its setting `format`; the first without it.
     pub const FORMATS: [&str; 2] = ["raw", "qcow2"];
+    /// What of an image's making may be set, as `image.OPTION`: no option that names another file (`data_file`, `backing_file`).
+    pub const IMAGE_OPTIONS: [&str; 7] =
+        ["cluster_size", "compat", "compression_type", "extended_l2", "lazy_refcounts", "refcount_bits", "size"];
     /// Prefix of host settings.
     pub const OF_HOST: &str = "host.";
 

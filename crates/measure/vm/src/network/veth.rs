@@ -16,7 +16,7 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const PEER: u16 = 1;
 const NAMESPACE: u16 = 28;
-/// `struct ifinfomsg`: nothing but what the attributes say.
+/// `struct ifinfomsg`: all zero: the attributes say what is asked for.
 const INTERFACE: [u8; 16] = [0; 16];
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;

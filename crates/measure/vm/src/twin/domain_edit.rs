@@ -1,7 +1,7 @@
 //! Changed settings of a disk in the XML of its domain, the rest of which stays as it is, letter by letter.
 
 use super::definition::Twin;
-use super::domain_disk::{Disk, choose, disks};
+use super::domain_disk::{Disk, choose, disks, limit_of};
 use super::xml::{child, domain, text_of};
 use roxmltree::{Document, Node};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,8 +56,8 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
             },
         }
     }
-    if changed.iter().any(|(key, value)| key.starts_with("throttling.") && value == "0") {
-        child(disk.node(), "iotune").into_iter().for_each(|limits| edits.remove(limits));
+    if let Some(limits) = child(disk.node(), "iotune") {
+        edits.limits(limits, changed);
     }
     edits.driver(disk, &attributes);
     let xml_after = edits.apply()?;
@@ -82,6 +82,23 @@ impl Edits<'_> {
         let Range { start, end } = node.range();
         let before = self.xml[..start].trim_end_matches([' ', '\t', '\n', '\r']).len();
         self.all.push((before..end, String::new()));
+    }
+
+    /// Removes the limits that are 0 now, each with its burst; the element where none is left.
+    fn limits(&mut self, limits: Node<'_, '_>, changed: &BTreeMap<String, String>) {
+        let rate = |limit: &Node<'_, '_>| {
+            let name = limit_of(limit.tag_name().name())?;
+            Some(name.trim_end_matches("-length").trim_end_matches("-max").to_owned())
+                .filter(|name| name != "iops-size")
+        };
+        let is_removed = |limit: &Node<'_, '_>| {
+            rate(limit).is_some_and(|rate| changed.get(&format!("throttling.{rate}")).is_some_and(|value| value == "0"))
+        };
+        let (removed, kept): (Vec<_>, Vec<_>) = limits.children().filter(|l| rate(l).is_some()).partition(is_removed);
+        match kept.is_empty() && !removed.is_empty() {
+            true => self.remove(limits),
+            false => removed.into_iter().for_each(|limit| self.remove(limit)),
+        }
     }
 
     /// One more iothread of the domain: its number.
@@ -300,6 +317,18 @@ mod tests {
         assert_eq!((edit_domain(DOMAIN, "vdz", &changed), edit_domain("x", "vda", &changed)), (None, None));
         let none = edit_domain(DOMAIN, "vda", &settings(&[])).unwrap();
         assert_eq!((none.xml.as_str(), none.diff.as_str()), (DOMAIN, ""));
+    }
+
+    #[test]
+    fn a_limit_is_removed_with_its_burst_and_others_stay() {
+        let limits = "<total_iops_sec>50</total_iops_sec><total_iops_sec_max>80</total_iops_sec_max><write_bytes_sec>9</write_bytes_sec>";
+        let begin = DOMAIN.find("<iotune>").unwrap() + "<iotune>".len();
+        let end = DOMAIN.find("</iotune>").unwrap();
+        let text = format!("{}{limits}{}", &DOMAIN[..begin], &DOMAIN[end..]);
+        let edit = edit_domain(&text, "sda", &settings(&[("throttling.iops-total", "0")])).unwrap();
+        assert!(edit.xml.contains("<iotune><write_bytes_sec>9</write_bytes_sec></iotune>"), "{}", edit.xml);
+        let both = settings(&[("throttling.iops-total", "0"), ("throttling.bps-write", "0")]);
+        assert!(!edit_domain(&text, "sda", &both).unwrap().xml.contains("iotune"));
     }
 
     #[test]

@@ -99,13 +99,14 @@ pub(super) fn of_device(twin: &mut Twin, device: &Properties) {
 /// A machine type with what of its properties a twin takes over; names the others.
 pub(super) fn of_machine(twin: &mut Twin, machine: &Properties) {
     let Some(name) = machine.first("type") else { return };
-    if name == "none" || name.starts_with("microvm") || name.starts_with("xen") {
+    if name.contains(',') || name == "none" || name.starts_with("microvm") || name.starts_with("xen") {
         twin.lacks(format!("machine type {name}: q35 in its place"));
         return;
     }
     let mut all = name.to_owned();
     for (key, value) in machine.all() {
-        if MACHINE.contains(&key) {
+        // A comma would begin another property.
+        if MACHINE.contains(&key) && !value.contains(',') {
             all += &format!(",{key}={}", switch(value));
         } else if !MACHINE_IDENTITY.contains(&key) {
             twin.lacks(format!("property {key}={value} of the machine"));

@@ -30,8 +30,19 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     } else {
         of_vm(like, disk)?
     };
+    keep_trusted_program(&mut twin);
     image::add(&mut twin);
     Ok(twin)
+}
+
+/// Root executes no QEMU that a file or another user's process names, where other users can change it.
+fn keep_trusted_program(twin: &mut Twin) {
+    let Some(program) = twin.qemu.take() else { return };
+    match vmtax_trust::untrusted(&program, vmtax_trust::Owner::Root) {
+        Ok(None) => twin.qemu = Some(program),
+        Ok(Some(why)) => twin.lacks(format!("QEMU {}: {why}; --qemu uses it all the same", program.display())),
+        Err(why) => twin.lacks(format!("QEMU {}: {why}", program.display())),
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, TwinError> {
@@ -93,7 +104,12 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         }
     };
     twin.source += &format!(" (PID {pid})");
-    twin.qemu = vm.binary().filter(|path| path.is_file());
+    // In a container the path is another file's.
+    let program = vm.binary().filter(|path| path.is_file());
+    twin.qemu = program.clone().filter(|path| seen_from_here(pid, path) == *path);
+    if let Some(program) = program.filter(|_| twin.qemu.is_none()) {
+        twin.lacks(format!("QEMU {}: that of a container; --qemu names one", program.display()));
+    }
     twin.is_kvm = vm.accelerator().map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm).or(twin.is_kvm);
     twin.disk.file = twin.disk.file.take().map(|file| seen_from_here(pid, &file));
     Ok(twin)
@@ -184,7 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_is_said_with_what_is_taken() {
+    fn root_runs_no_qemu_that_others_can_change() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("qemu-system-x86_64");
+        std::fs::write(&program, "").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let mut twin = Twin { qemu: Some(program.clone()), ..Twin::default() };
+        keep_trusted_program(&mut twin);
+        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        assert_eq!((twin.qemu.is_none(), twin.not_twinned.len()), (is_root, usize::from(is_root)), "{twin:?}");
+    }
+
+    #[test]
+    fn an_unknown_vm_is_an_error_that_lists_what_is_accepted() {
         let why = twin("/nonexistent/domain.xml", None).unwrap_err().to_string();
         assert!(why.contains("/nonexistent/domain.xml"), "{why}");
         let folder = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ impl NetPps {
         loop {
             match socket.send(&data) {
                 Ok(_) => sent += 1,
-                // The device's queue is full: the packet is none.
+                // The device's queue is full: nothing was sent.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {}
                 Err(e) => return Err(e),
             }

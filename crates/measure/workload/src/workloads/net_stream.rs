@@ -51,7 +51,10 @@ impl NetStream {
         stream.read_exact(&mut data[..1])?;
         let start = clock.start();
         loop {
-            bytes += stream.read(&mut data)? as u64;
+            match stream.read(&mut data)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                received => bytes += received as u64,
+            }
             let ns = clock.ns(start, clock.stop());
             if ns >= time_ns {
                 return Ok((bytes, ns));

@@ -80,6 +80,13 @@ pub fn deciding(row: &Compared) -> Estimate {
     Estimate { interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()), ..ratio }
 }
 
+/// The part by which the figure that a row shows changed: a rate is the inverse of its cost.
+pub fn change(row: &Compared) -> f64 {
+    let cost = row.comparison.ratio.median;
+    let shown = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
+    (shown - 1.0).abs()
+}
+
 /// "faster by 3.1 %".
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
@@ -87,11 +94,7 @@ pub fn verdict(row: &Compared, min_effect: f64) -> String {
     match row.comparison.verdict {
         Verdict::Slower if cost > 2.0 => format!("{} times {word}", factor(cost)),
         Verdict::Faster if cost < 0.5 => format!("{} times {word}", factor(1.0 / cost)),
-        Verdict::Slower | Verdict::Faster => {
-            // The change of what the row shows: a rate is the inverse of its cost.
-            let shown = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
-            format!("{word} by {}", number::percent((shown - 1.0).abs()))
-        }
+        Verdict::Slower | Verdict::Faster => format!("{word} by {}", number::percent(change(row))),
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
         Verdict::TooFewRounds => "too few rounds".to_owned(),

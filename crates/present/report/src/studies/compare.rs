@@ -3,7 +3,7 @@
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, verdict as sentence};
+use crate::charts::intervals::{Intervals, change, verdict as sentence};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
 use crate::number::{count, counted, percent, value};
@@ -379,8 +379,7 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
             std::iter::once(first).chain(others.iter().map(|(n, word)| format!("{n} {word}"))).collect()
         }
     };
-    let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
-    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| change(a).total_cmp(&change(b)));
     let largest = largest
         .map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
     format!("{}{largest}", counts.join(", "))

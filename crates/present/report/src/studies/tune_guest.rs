@@ -38,8 +38,11 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         basis: [place, host(recording)].concat(),
         next: next(recording, found),
         notices: vec![
-            Notice::notes("Of the fio job", found.job_notes.clone()),
-            Notice::notes("Not twinned", found.like.iter().flat_map(|like| like.not_twinned.clone()).collect()),
+            Notice::notes("Differences from the fio job", found.job_notes.clone()),
+            Notice::notes(
+                "Not copied from the VM",
+                found.like.iter().flat_map(|like| like.not_twinned.clone()).collect(),
+            ),
             Notice::notes(
                 "Not tried",
                 found.not_tried.iter().map(|one| format!("{}: {}.", one.action, one.why)).collect(),

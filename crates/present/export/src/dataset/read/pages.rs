@@ -127,10 +127,11 @@ impl Thrift<'_> {
         if byte & 15 == 0 {
             return (byte == 0).then_some(None);
         }
-        *number = match byte >> 4 {
-            0 => self.int()?,
-            delta => number.checked_add(i64::from(delta))?,
-        };
+        // As the library reads it: a number beyond 16 bits would be another field there.
+        *number = i64::from(match byte >> 4 {
+            0 => i16::try_from(self.int()?).ok()?,
+            delta => i16::try_from(number.checked_add(i64::from(delta))?).ok()?,
+        });
         Some(Some(byte & 15))
     }
 

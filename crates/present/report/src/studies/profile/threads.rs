@@ -41,7 +41,8 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
     let running = if states.source == StateSource::Samples { "running or runnable" } else { "running" };
     let polled = halt_polling(findings, threads.len()).filter(|part| *part >= LARGE && !vcpus.is_empty());
-    let polling = polled.map_or(String::new(), |part| format!(" (including {} in KVM halt polling)", number::percent(part)));
+    let polling =
+        polled.map_or(String::new(), |part| format!(" (including {} in KVM halt polling)", number::percent(part)));
     let mut parts = vec![
         (mean(&|thread| thread.running), running.to_owned()),
         (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
