@@ -8,9 +8,11 @@ use std::path::PathBuf;
 pub enum TwinError {
     /// It is a name, and no VM has it.
     #[error(
-        "{found}; libvirt has no such domain either ({libvirt}), and there is no such file: give a VM, a domain's XML or a QEMU command line in quotes"
+        "'{name}': {found}; libvirt has no such domain either ({libvirt}), and there is no such file: give a VM, a domain's XML or a QEMU command line in quotes"
     )]
     NoVm {
+        /// What was given.
+        name: String,
         /// Why no running VM was found.
         found: FindError,
         /// What virsh printed.

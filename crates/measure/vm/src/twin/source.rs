@@ -64,7 +64,7 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
                         MachineError::Monitor(why) => why,
                         other => other.to_string(),
                     };
-                    Err(TwinError::NoVm { found, libvirt })
+                    Err(TwinError::NoVm { name: name.to_owned(), found, libvirt })
                 }
             };
         }
