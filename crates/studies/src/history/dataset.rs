@@ -85,7 +85,8 @@ fn identity(began: &str, name: &str, cpu: &str) -> Identity {
 /// A run, if a ledger can hold it.
 fn entry(data: &FleetData, run: &FleetRun, figures: &[FleetFigure]) -> Option<Entry> {
     // 20261125T091310Z-quick-3f2a91bc0d1e
-    let (began, rest) = run.id.split_once('-')?;
+    // It becomes the name of a folder.
+    let (began, rest) = run.id.split_once('-').filter(|_| !run.id.contains('/'))?;
     let (name, _) = rest.rsplit_once('-')?;
     let began = DateTime::strptime("%Y%m%dT%H%M%SZ", began).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
     let figures: Vec<Figure> =
