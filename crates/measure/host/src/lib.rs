@@ -28,5 +28,5 @@ pub use error::HostError;
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;
 pub use qemu::best_qemu;
-pub use system_files::CpuTime;
+pub use system_files::{CpuTime, meminfo};
 pub use version::QemuVersion;

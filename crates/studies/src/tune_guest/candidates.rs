@@ -1,7 +1,7 @@
 //! What a tuning of a guest tries: the changes of QEMU's disk path, each with where it applies, when it harms, what is published.
 
 use std::collections::BTreeMap;
-use vmtax_model::{GuestCandidate, Machine, NotTried, Qcow2Settings, QemuFacts};
+use vmtax_model::{GuestCandidate, Machine, NotTried, Qcow2Settings, QemuFacts, parse_size};
 use vmtax_workload::BlockWork;
 
 /// Of what a change is tried.
@@ -237,7 +237,7 @@ pub(super) fn candidates(
 
 /// The whole of a qcow2 image's L2 cache, bytes, where that which these settings give it covers less; `size` of the guest's disk.
 pub(super) fn uncovered(settings: &BTreeMap<String, String>, size: Option<u64>) -> Option<u64> {
-    let number = |key: &str| settings.get(key).and_then(|text| bytes(text));
+    let number = |key: &str| settings.get(key).and_then(|text| parse_size(text));
     settings.get("format").filter(|format| *format == "qcow2")?;
     let cluster_size = number("image.cluster_size").unwrap_or(65536).max(512);
     let has_subclusters = settings.get("image.extended_l2").is_some_and(|value| value == "on");
@@ -255,9 +255,10 @@ fn l2_cache(tuned: &Tuned<'_>, baseline: &BTreeMap<String, String>) -> Option<Gu
     let full = uncovered(baseline, tuned.size)?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
-        true => {
-            ("cache-size", full + 4 * baseline.get("image.cluster_size").and_then(|text| bytes(text)).unwrap_or(65536))
-        }
+        true => (
+            "cache-size",
+            full + 4 * baseline.get("image.cluster_size").and_then(|text| parse_size(text)).unwrap_or(65536),
+        ),
         false => ("l2-cache-size", full),
     };
     Some(GuestCandidate {
@@ -266,15 +267,6 @@ fn l2_cache(tuned: &Tuned<'_>, baseline: &BTreeMap<String, String>) -> Option<Gu
         trap: "Memory of QEMU, once the guest has used all of the image.".to_owned(),
         source: "Proxmox wiki: 5,100 to 63,600 requests/s with 1 and 2.5 MB for 20 GB; IBM: over 10 times".to_owned(),
     })
-}
-
-/// `1M` as bytes.
-fn bytes(text: &str) -> Option<u64> {
-    let unit = "KMGT".find(|unit| text.to_ascii_uppercase().ends_with(unit)).map_or(0, |place| place as u32 + 1);
-    text.trim_end_matches(|c: char| c.is_ascii_alphabetic())
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_u64.checked_shl(10 * unit)?)
 }
 
 /// `7.2.22` as 7 and 2.
@@ -351,7 +343,7 @@ mod tests {
         let both = names(&tcg, &[("format", "qcow2"), ("cache-size", "1M")]);
         assert!(both.iter().any(|name| name == "cache-size=2359296"), "{both:?}");
         assert_eq!(
-            (bytes("1M"), bytes("512"), bytes("x"), bytes("99999999999999999T")),
+            (parse_size("1M"), parse_size("512"), parse_size("x"), parse_size("99999999999999999T")),
             (Some(1 << 20), Some(512), None, None)
         );
     }

@@ -3,25 +3,12 @@
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::{edit_domain, file_option, is_image_setting};
+use vmtax_vm::{driver_attribute, edit_domain, file_option, is_image_setting};
 
 type Settings = BTreeMap<String, String>;
 
 /// Settings of the disk that `-drive` has for the image and its cache.
 const DRIVE: [&str; 2] = ["aio", "cache"];
-/// Settings of the disk that libvirt has as an attribute of `<driver>`, by its name of them.
-const DRIVER: [(&str, &str); 10] = [
-    ("aio", "io"),
-    ("cache", "cache"),
-    ("detect-zeroes", "detect_zeroes"),
-    ("discard", "discard"),
-    ("event_idx", "event_idx"),
-    ("ioeventfd", "ioeventfd"),
-    ("num-queues", "queues"),
-    ("packed", "packed"),
-    ("queue-size", "queue_size"),
-    ("iothread", "iothread"),
-];
 
 /// The folder's files; none where nothing is kept. `answer` is the first sentence of the report.
 pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> {
@@ -188,7 +175,7 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
 
 /// libvirt's attribute of `<driver>` for a setting.
 fn attribute_of(key: &str) -> Option<&'static str> {
-    DRIVER.iter().find(|(known, _)| *known == key).map(|(_, name)| *name)
+    if key == "iothread" { Some("iothread") } else { driver_attribute(key) }
 }
 
 /// Whether a setting is a property of the device for which libvirt has no attribute.

@@ -79,8 +79,7 @@ pub(super) fn notes(twin: Twin) -> TwinOf {
 /// The host's free memory, MiB: `MemAvailable`.
 fn available_mib() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? >> 10)
+    Some(vmtax_host::meminfo(&text, "MemAvailable")? >> 10)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A twin of what a QEMU command line starts.
 
-use super::definition::{Twin, TwinDisk};
+use super::definition::{Twin, TwinDisk, choose};
 use super::error::TwinError;
 use super::properties::{of_device, of_machine, switch};
 use crate::vmm::qemu::arguments::{Arguments, Properties};
@@ -90,7 +90,7 @@ pub(super) fn read(words: &[String], disk: Option<&str>) -> Result<Twin, TwinErr
         twin.lacks("vCPU topology: each vCPU is a core of its own");
     }
     let all = disks(&arguments, &mut twin);
-    let found = choose(&all, disk)?;
+    let found = choose(&all, disk, |found| found.name.clone())?;
     read_disk(&mut twin, found, &arguments);
     for other in all.iter().filter(|other| other.name != found.name) {
         twin.lacks(format!("disk {}: one disk is tuned; --disk names another", other.name));
@@ -119,17 +119,6 @@ fn architecture(program: &str) -> Result<(), TwinError> {
 pub(super) fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
-}
-
-/// The disk of that name, else the first that is no read-only one.
-fn choose<'a>(all: &'a [Found], name: Option<&str>) -> Result<&'a Found, TwinError> {
-    match name {
-        None => all.first().ok_or(TwinError::NoDisk),
-        Some(name) => all.iter().find(|disk| disk.name == name).ok_or_else(|| TwinError::UnknownDisk {
-            name: name.to_owned(),
-            known: all.iter().map(|disk| disk.name.clone()).collect::<Vec<_>>().join(", "),
-        }),
-    }
 }
 
 /// The disks that it names, those with a device first.

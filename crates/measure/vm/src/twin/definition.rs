@@ -1,5 +1,6 @@
 //! What a twin has of its original.
 
+use super::error::TwinError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -39,6 +40,21 @@ pub struct TwinDisk {
     pub size: Option<u64>,
     /// Its settings, as in a plan's variant.
     pub set: BTreeMap<String, String>,
+}
+
+/// The disk of that name, else the first.
+pub(super) fn choose<'a, D>(
+    all: &'a [D],
+    name: Option<&str>,
+    name_of: impl Fn(&D) -> String,
+) -> Result<&'a D, TwinError> {
+    match name {
+        None => all.first().ok_or(TwinError::NoDisk),
+        Some(name) => all.iter().find(|disk| name_of(disk) == name).ok_or_else(|| TwinError::UnknownDisk {
+            name: name.to_owned(),
+            known: all.iter().map(name_of).collect::<Vec<_>>().join(", "),
+        }),
+    }
 }
 
 impl Twin {

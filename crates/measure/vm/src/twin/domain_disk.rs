@@ -1,7 +1,6 @@
 //! The disks of a domain's XML.
 
 use super::definition::{Twin, TwinDisk};
-use super::error::TwinError;
 use super::xml::{child, text_of};
 use roxmltree::Node;
 use std::path::PathBuf;
@@ -36,17 +35,6 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>, twin: &mut Twin) -> Vec<Disk<'a>>
         }
     }
     all
-}
-
-/// The disk of that name, else the first.
-pub(super) fn choose<'a, 'b>(all: &'b [Disk<'a>], name: Option<&str>) -> Result<&'b Disk<'a>, TwinError> {
-    match name {
-        None => all.first().ok_or(TwinError::NoDisk),
-        Some(name) => all.iter().find(|disk| disk.name() == name).ok_or_else(|| TwinError::UnknownDisk {
-            name: name.to_owned(),
-            known: all.iter().map(Disk::name).collect::<Vec<_>>().join(", "),
-        }),
-    }
 }
 
 impl<'a> Disk<'a> {

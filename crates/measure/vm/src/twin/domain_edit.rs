@@ -1,13 +1,13 @@
 //! Changed settings of a disk in the XML of its domain, the rest of which stays as it is, letter by letter.
 
-use super::definition::Twin;
-use super::domain_disk::{Disk, choose, disks, limit_of};
+use super::definition::{Twin, choose};
+use super::domain_disk::{Disk, disks, limit_of};
 use super::xml::{child, domain, text_of};
 use roxmltree::{Document, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Settings that are attributes of `<driver>`, with libvirt's name.
+/// Settings of a disk that are attributes of its `<driver>`, with libvirt's name.
 const ATTRIBUTES: [(&str, &str); 9] = [
     ("aio", "io"),
     ("cache", "cache"),
@@ -23,6 +23,11 @@ const ATTRIBUTES: [(&str, &str); 9] = [
 const CONTEXT: usize = 3;
 /// Longer texts are shown as replaced as a whole.
 const MAX_LINES: usize = 2000;
+
+/// The attribute of a disk's `<driver>` that a setting is, by libvirt's name; not `iothread`, whose value is a number there.
+pub fn driver_attribute(setting: &str) -> Option<&'static str> {
+    ATTRIBUTES.iter().find(|(known, _)| *known == setting).map(|(_, name)| *name)
+}
 
 /// A changed domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +45,7 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     let document = Document::parse(xml).ok()?;
     let domain = domain(&document).ok()?;
     let all = disks(child(domain, "devices")?, &mut Twin::default());
-    let disk = choose(&all, Some(disk)).ok()?;
+    let disk = choose(&all, Some(disk), Disk::name).ok()?;
     let mut edits = Edits { xml, all: Vec::new() };
     let mut left_out = Vec::new();
     let mut attributes = Vec::new();
@@ -50,8 +55,8 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
             "bus" if value == "virtio-blk" => edits.bus(disk, &all),
             "cache-size" => edits.metadata_cache(disk, value),
             key if key.starts_with("throttling.") && value == "0" => {}
-            key => match ATTRIBUTES.iter().find(|(known, _)| *known == key) {
-                Some((_, name)) => attributes.push((*name, value.clone())),
+            key => match driver_attribute(key) {
+                Some(name) => attributes.push((name, value.clone())),
                 None => left_out.push(format!("{key}={value}")),
             },
         }

@@ -1,7 +1,7 @@
 //! A twin of what a domain's XML describes. Format: libvirt's `formatdomain.html`.
 
-use super::definition::Twin;
-use super::domain_disk::{choose, disks};
+use super::definition::{Twin, choose};
+use super::domain_disk::{Disk, disks};
 use super::error::TwinError;
 use super::xml::{child, domain, text_of};
 use roxmltree::{Document, Node};
@@ -25,8 +25,8 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     twin.cpus = count.and_then(|count| count.parse().ok()).unwrap_or(1).max(1);
     system(domain, &mut twin)?;
     cpu(domain, &mut twin);
-    for name in ["cputune", "numatune", "blkiotune", "memoryBacking", "launchSecurity", "iothreadids"] {
-        if child(domain, name).is_some() && name != "iothreadids" {
+    for name in ["cputune", "numatune", "blkiotune", "memoryBacking", "launchSecurity"] {
+        if child(domain, name).is_some() {
             twin.lacks(format!("<{name}>"));
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let emulator = child(devices, "emulator").map(|emulator| PathBuf::from(text_of(emulator)));
     twin.qemu = emulator.filter(|path| path.is_file());
     let all = disks(devices, &mut twin);
-    let chosen = choose(&all, disk)?;
+    let chosen = choose(&all, disk, Disk::name)?;
     chosen.read(devices, &mut twin);
     for other in all.iter().filter(|other| other.name() != chosen.name()) {
         twin.lacks(format!("disk {}: one disk is tuned; --disk names another", other.name()));
