@@ -1,6 +1,6 @@
 //! `vmtax diagnose` of VMs that others started: the planted cause comes first, and where none was planted the VM is healthy.
 
-use crate::common::boot_guest::{BootGuest, polling_firmware, reading};
+use crate::common::boot_guest::{BootGuest, polling_firmware, random_requests, reading};
 use crate::common::{Busy, Place, Quota, Signal, json, skipped, until};
 use serde_json::Value;
 use std::fs;
@@ -82,7 +82,7 @@ fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
     let runtime = place.path("run");
     fs::create_dir(&runtime).unwrap();
     let options = ",cache=none,aio=threads,throttling.iops-read=200";
-    let vm = BootGuest::start(&place, "reads", "tcg", &reading([60_000, 0]), options, "");
+    let vm = BootGuest::start(&place, "reads", "tcg", &random_requests(false, &[0x80], 8, 14), options, "");
     vm.ask("cont");
     let has_histograms = || vm.ask("query-blockstats").to_string().contains("rd_latency_histogram");
     let words = |out: &str, seconds: u32| format!("diagnose {} --json --duration {seconds} --output {out}", vm.pid());
