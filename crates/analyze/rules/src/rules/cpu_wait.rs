@@ -70,7 +70,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             });
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is CPU wake-up from idle{in_guest}.",
+                    "{:.0} % of the traced time of requests on {} is CPU idle-state exit{in_guest}.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -120,7 +120,7 @@ mod tests {
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20 % of the traced time of requests on kvm is CPU wake-up from idle (5 of these 20 % in the guest)."]
+            ["20 % of the traced time of requests on kvm is CPU idle-state exit (5 of these 20 % in the guest)."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }

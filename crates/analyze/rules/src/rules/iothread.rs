@@ -46,7 +46,7 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU wake-up from idle.",
+                    "{:.0} % of the traced time of requests on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU idle-state exit.",
                     kick * 100.0,
                     title(column)
                 ),
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
         let kick = (Layer::Notify, State::Waiting, 10e3);
-        let text = "10 % of the traced time of requests on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU wake-up from idle.";
+        let text = "10 % of the traced time of requests on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU idle-state exit.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
         assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);

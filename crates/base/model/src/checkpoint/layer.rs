@@ -76,7 +76,7 @@ impl State {
             State::Running => "service time",
             State::Runnable => "run-queue wait (host)",
             State::GuestRunnable => "run-queue wait (guest)",
-            State::CpuWakeUp => "CPU wake-up from idle",
+            State::CpuWakeUp => "CPU idle-state exit",
             State::Lock => "waiting for a lock",
             State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",
