@@ -32,7 +32,7 @@ The native run executes CMD on this host. What it writes to files is discarded, 
     mut_arg(
         "machine",
         with_help(
-            "Where to run, comma separated: native (this host), kvm, tcg (a Linux guest) [default: native and tcg, and kvm where it is usable]"
+            "Where to run, comma separated: native (this host); kvm or tcg: a Linux guest [default: native and tcg, and kvm where it is usable]"
         )
     ),
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \

@@ -36,15 +36,15 @@ enum Device {
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: micro-kvm and kvm; micro-tcg or tcg in place of one that this host cannot run]"
+            "Guests, comma separated: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. native (this host) is always measured for reference [default: micro-kvm and kvm; micro-tcg or tcg in place of one that this host cannot run]"
         )
     ),
     mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set", "device"])),
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
-and the host's block layer to the interrupt, by disk and by request type (read, write, flush). `vmtax agent observe` traces \
-the guest meanwhile; `vmtax report --guest-trace FILE` adds its layers. --guest-vmtax starts `vmtax agent observe` through QEMU's guest agent and adds the same layers.
+and the host's block layer to the interrupt, by disk and by request type (read, write, flush). To add the guest's \
+own layers, run `vmtax agent observe` in the guest at the same time and give its file to `vmtax report --guest-trace FILE`; or let --guest-vmtax do both through QEMU's guest agent.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \

@@ -13,7 +13,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {
@@ -23,7 +23,7 @@ pub struct OverheadOptions {
     /// Reduced workload sizes: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Workload sizes of a sysbench comparison published for VMs (docs/workloads.md): hours, with 2 GiB of files in each round
+    /// Workload sizes of Xue Chunyu's sysbench report on QEMU of 2020: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls

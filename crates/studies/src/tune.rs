@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// The options of `vmtax tune`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("machine", with_help("Guest that is booted for it: kvm, tcg (Linux), micro-kvm, micro-tcg [default: kvm if usable, else tcg]")),
+    mut_arg("machine", with_help("Guest that is booted for it: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest [default: kvm if usable, else tcg]")),
     mut_arg("rounds", |arg| arg.hide(true)),
     mut_arg(
         "pinning",

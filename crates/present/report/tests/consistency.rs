@@ -183,15 +183,15 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
             let ends: Vec<f64> =
                 range.text.split('–').filter_map(|end| Some(figure(end.trim_start_matches('×'))?.0)).collect();
             let agrees = match (said.text.split_whitespace().next().unwrap_or_default(), ends.as_slice()) {
-                ("slower", [low, _]) => *low >= 1.0,
-                ("faster", [_, high]) => *high <= 1.0,
+                ("slower" | "lower", [low, _]) => *low >= 1.0,
+                ("faster" | "higher", [_, high]) => *high <= 1.0,
                 ("equivalent", [low, high]) => *low > 0.8 && *high < 1.2,
                 // Marked: of this metric alone, and a note says so.
                 ("inconclusive", _) if range.text.starts_with('†') => {
                     table.notes.iter().any(|note| note.starts_with("† Excludes ×1 for this metric alone"))
                 }
                 ("inconclusive", [low, high]) => *low <= 1.0 && *high >= 1.0,
-                ("slower" | "faster" | "equivalent", _) => false,
+                ("slower" | "lower" | "faster" | "higher" | "equivalent", _) => false,
                 (_, ends) => ends.is_empty() || said.text.is_empty(),
             };
             if !agrees {

@@ -30,7 +30,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "Guest: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); one applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
+            "Guest: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. One applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
         )
     ),
     mut_arg(

@@ -41,14 +41,14 @@ pub struct CommonOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Measurement")]
 pub struct MeasurementOptions {
-    /// Where to measure, comma separated: native (this host), kvm, tcg (a Linux guest), micro-kvm, micro-tcg (a small test
-    /// guest without an operating system) [default: native and tcg, and kvm where it is usable]
+    /// Where to measure, comma separated: native (this host); kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small
+    /// test guest without an operating system [default: native and tcg, and kvm where it is usable]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: 6]
+    /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Timeout of a workload on one machine in one round: 90s, 10m, 2h [default: 10m]
+    /// Timeout of a workload, each time that it runs: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub timeout: Option<u32>,
     /// Timeout of a guest's boot [default: 60s]

@@ -45,7 +45,7 @@ const OF_A_GUEST: [&str; 19] = [
     mut_arg("seed", |seed| seed.hide(true)),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
-    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm if usable, else tcg]")),
+    mut_arg("machine", with_help("The guest for a workload: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: kvm if usable, else tcg]")),
     after_help = "--vm and --pid attach to a running process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and address, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.

@@ -16,18 +16,18 @@ use vmtax_workload::CheckedPlan;
     mut_arg(
         "machine",
         with_help(
-            "Where to measure, comma separated: native (this host), kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system) [default: those of the published result that this host has]"
+            "Where to measure, comma separated: native (this host); kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: those of the published result that this host has]"
         )
     ),
     mut_arg(
         "rounds",
         with_help(
-            "Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]"
+            "Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]"
         )
     ),
     mut_arg(
         "timeout",
-        with_help("Timeout of a workload on one machine in one round: 90s, 10m, 2h [default: the plan's]")
+        with_help("Timeout of a workload, each time that it runs: 90s, 10m, 2h [default: the plan's]")
     ),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
 The exit status is 1 if a claim is not reproduced: docs/reproduce.md.

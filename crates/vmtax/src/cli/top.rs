@@ -15,7 +15,7 @@ Examples:
   vmtax top
   vmtax top web01 --level 1
   vmtax top --batch --samples 3
-  vmtax top --json --samples 1 | jq '.vms[] | {name, ready, findings}'
+  vmtax top --json --samples 1 | jq '.vms[] | {name, findings}'
   vmtax top web01 --level 2 --duration 5 --batch
   vmtax top --openmetrics 9177
   vmtax top --explain %RDY"
@@ -36,10 +36,10 @@ pub struct TopArgs {
     /// Write OpenMetrics text for Prometheus into a file, or serve it on 127.0.0.1:PORT
     #[arg(long, value_name = "FILE|PORT", value_parser = exposition)]
     pub openmetrics: Option<Exposition>,
-    /// Seconds of an interval
+    /// Time between updates, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub interval: Duration,
-    /// Number of intervals [default: until Ctrl-C]
+    /// Number of updates [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub samples: Option<u64>,
     /// Observe one interval of this length, then exit

@@ -92,6 +92,7 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
+        2 => "; 1 more is inconclusive".to_owned(),
         n => format!("; {} more are inconclusive", n - 1),
     };
     Some(Finding {

@@ -48,11 +48,11 @@ pub(super) const WARNINGS: &[Rule] = &[
     Warning::TrialsMissing { machine, missing, planned, reason } => {
         format!("{missing} of {planned} trials on {machine} have no result. The first: {reason}")
     }),
-    warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
+    warning!("smaller-than-reference", "sizes smaller than those of Xue Chunyu's sysbench report on QEMU of 2020",
     [measurement("Use the published sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than those of the published sysbench report (docs/workloads.md), so their \
-             figures are not comparable: {what}.")
+        format!("Workloads are smaller than in Xue Chunyu's sysbench report on QEMU of 2020 (docs/workloads.md), so their \
+             figures are not comparable with it: {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(

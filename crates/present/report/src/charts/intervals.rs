@@ -87,10 +87,14 @@ pub fn change(row: &Compared) -> f64 {
     (shown - 1.0).abs()
 }
 
-/// "faster by 3.1 %".
+/// "faster by 3.1 %"; of a rate "higher by 3.1 %".
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
-    let word = verdict::label(row.comparison.verdict, row.metric.unit());
+    let word = match (row.metric.better(), row.comparison.verdict) {
+        (Better::Higher, Verdict::Slower) => "lower",
+        (Better::Higher, Verdict::Faster) => "higher",
+        (_, verdict) => verdict::label(verdict, row.metric.unit()),
+    };
     match row.comparison.verdict {
         Verdict::Slower if cost > 2.0 => format!("{} times {word}", factor(cost)),
         Verdict::Faster if cost < 0.5 => format!("{} times {word}", factor(1.0 / cost)),

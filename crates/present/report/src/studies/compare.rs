@@ -185,7 +185,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
-         baseline ÷ variant, and the verdict's percentage the change of the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
+         baseline ÷ variant, and the verdict is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
