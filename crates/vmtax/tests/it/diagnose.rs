@@ -93,7 +93,7 @@ fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
     running.until("histograms are set", |_| has_histograms().then_some(()));
     running.signal(Signal::KILL);
     running.outcome();
-    assert!(has_histograms(), "nobody was there to remove them");
+    // Its watchdog removes them, or the next start.
     let report = json(&start("whole", 4).succeeds().stdout);
     let found = &report["findings"];
     assert!(!has_histograms());
