@@ -69,6 +69,13 @@ impl Series {
         }
     }
 
+    /// Whether it can still be decided that it helps, if all pairs that are left say so.
+    pub fn can_help(&self) -> bool {
+        let mut logs = self.logs.clone();
+        logs.resize(logs.len().max(MAX_PAIRS as usize), -1.0);
+        ANALYSES.interval(&logs).is_some_and(|interval| interval.high < 0.0)
+    }
+
     /// With the change against without; `None` without a pair.
     pub fn comparison(&self) -> Option<Comparison> {
         let n = self.logs.len() as u32;

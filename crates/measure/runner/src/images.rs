@@ -7,9 +7,10 @@ use vmtax_model::{KernelFacts, Machine, Plan, ShareMethod};
 use vmtax_vm::{Boot, GuestImage, MachineError, Scratch, VmmProgram};
 use vmtax_workload::CheckedPlan;
 
-/// The images that the plan's machines need, for each variant.
+/// The images that the plan's machines need, one for each kernel.
+#[derive(Debug)]
 pub(crate) struct Images {
-    guests: Vec<GuestImage>,
+    guests: Vec<(KernelFacts, GuestImage)>,
     /// The file of the micro-guest's ROM.
     rom: Option<PathBuf>,
     /// The shares that the guests' kernel cannot mount, with the reason.
@@ -31,23 +32,18 @@ impl Images {
             None => Purpose::Workloads,
         };
         let Some(requirements) = requirements else { return Ok(images) };
-        let mut made: Vec<(&KernelFacts, GuestImage)> = Vec::new();
         for kernel in &requirements.kernels {
-            let known = made.iter().find(|(other, _)| *other == kernel).map(|(_, image)| image.clone());
-            let image = match known {
-                Some(image) => image,
-                None => {
-                    let initramfs = scratch.folder().join(format!("initramfs-{}.cpio", made.len()));
-                    let program = Path::new("/proc/self/exe");
-                    let packed =
-                        vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &drivers(plan), &initramfs)?;
-                    images.refused.extend(packed.refused);
-                    let vmlinux = scratch.folder().join(format!("vmlinux-{}", made.len()));
-                    GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }
-                }
-            };
-            made.push((kernel, image.clone()));
-            images.guests.push(image);
+            if images.guests.iter().any(|(known, _)| known == kernel) {
+                continue;
+            }
+            let number = images.guests.len();
+            let initramfs = scratch.folder().join(format!("initramfs-{number}.cpio"));
+            let program = Path::new("/proc/self/exe");
+            let packed =
+                vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &drivers(plan), &initramfs)?;
+            images.refused.extend(packed.refused);
+            let vmlinux = scratch.folder().join(format!("vmlinux-{number}"));
+            images.guests.push((kernel.clone(), GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }));
         }
         if plan.machines.iter().any(|m| !m.has_kernel()) {
             let rom = scratch.folder().join("micro.rom");
@@ -58,18 +54,21 @@ impl Images {
         Ok(images)
     }
 
-    /// What the machine boots in this variant, with its VMM's program.
+    /// What the machine boots with this kernel and its VMM's program.
     pub fn boot<'a>(
         &'a self,
         machine: Machine,
-        variant: usize,
+        kernel: Option<&KernelFacts>,
         program: Option<&'a VmmProgram>,
     ) -> Result<Boot<'a>, RunError> {
         if !machine.is_guest() {
             return Ok(Boot::Host);
         }
         let boot = program.and_then(|program| match machine.has_kernel() {
-            true => self.guests.get(variant).map(|image| Boot::Linux(program, image)),
+            true => {
+                let image = self.guests.iter().find(|(known, _)| Some(known) == kernel);
+                image.map(|(_, image)| Boot::Linux(program, image))
+            }
             false => self.rom.as_deref().map(|rom| Boot::Micro(program, rom)),
         });
         boot.ok_or_else(|| no_program(machine))
@@ -83,6 +82,7 @@ fn drivers(plan: &Plan) -> Vec<&'static str> {
         let modules: &[&str] = match variant.get("bus") {
             Some("virtio-scsi") => &["virtio_scsi", "sd_mod"],
             Some("sata") => &["ahci", "sd_mod"],
+            Some("ide") => &["ata_piix", "ahci", "sd_mod"],
             Some("nvme") => &["nvme"],
             _ => &[],
         };

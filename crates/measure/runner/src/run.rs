@@ -57,8 +57,27 @@ pub struct Watch<'a> {
     pub before: Option<BeforePart>,
 }
 
+/// The scratch folder of a run and what its guests boot from; the parts of a tuning share them. Removed with the value.
+#[derive(Debug)]
+pub struct Workspace {
+    scratch: Scratch,
+    images: Images,
+}
+
+impl Workspace {
+    fn create(
+        plan: &CheckedPlan,
+        requirements: Option<&Requirements>,
+        folder: &Path,
+    ) -> Result<Workspace, RunError> {
+        let scratch = Scratch::create(folder, needs(plan)?)?;
+        let images = Images::make(plan, requirements, &shares::methods(plan)?, &scratch)?;
+        Ok(Workspace { scratch, images })
+    }
+}
+
 /// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
-/// left running.
+/// left running. `workspace` is made where there is none; one of an earlier plan has to have what this one needs.
 ///
 /// # Errors
 /// [`RunError`] when the plan cannot be run: the error would occur each time.
@@ -68,22 +87,28 @@ pub fn run(
     writer: &mut Writer,
     interrupt: &Interrupt,
     streams: Option<&Streams>,
+    workspace: &mut Option<Workspace>,
     watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
     let Watch { progress, go_on, before } = watch;
     let patterns = exec::patterns(plan)?;
-    progress(Progress::Preparing);
-    let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
-    let images = Images::make(plan, requirements, &shares::methods(plan)?, &scratch)?;
+    let workspace = match workspace {
+        Some(made) => made,
+        none => {
+            progress(Progress::Preparing);
+            none.insert(Workspace::create(plan, requirements, writer.folder())?)
+        }
+    };
+    let Workspace { scratch, images } = &*workspace;
     let share_setups = match plan.command() {
-        Some(_) => exec::share_setups(plan, &images, &scratch)?,
-        None => shares::share_setups(plan, &images, &scratch),
+        Some(_) => exec::share_setups(plan, images, scratch)?,
+        None => shares::share_setups(plan, images, scratch),
     };
     let mut run = Run {
         plan,
         steps: plan.checked_steps(),
-        scratch: &scratch,
-        images: &images,
+        scratch,
+        images,
         share_setups: &share_setups,
         requirements,
         // Without tracing of the host's kernel, QEMU's own log of trace events is the source.
@@ -185,7 +210,7 @@ impl<'a> Run<'a> {
         let setup = Setup {
             machine: slot.machine,
             pinned: placement.vcpus(),
-            boot: self.images.boot(slot.machine, slot.variant, self.program(slot))?,
+            boot: self.images.boot(slot.machine, self.kernel(slot), self.program(slot))?,
             guest: &guest,
             disk: &variant_setup.disk,
             restored,

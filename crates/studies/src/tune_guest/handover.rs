@@ -86,6 +86,7 @@ fn arguments(settings: &Settings) -> Vec<String> {
     let (controller, front) = match settings.get("bus").map(String::as_str) {
         Some("virtio-scsi") => (Some("-device virtio-scsi-pci,id=scsi0"), "-device scsi-hd,bus=scsi0.0,drive=disk0"),
         Some("sata") => (Some("-device ahci,id=ahci0"), "-device ide-hd,bus=ahci0.0,drive=disk0"),
+        Some("ide") => (None, "-device ide-hd,bus=ide.0,drive=disk0"),
         Some("nvme") => (None, "-device nvme,serial=disk0,drive=disk0"),
         _ => (None, "-device virtio-blk-pci,drive=disk0"),
     };

@@ -69,7 +69,7 @@ pub(super) fn record(
         },
         before: None,
     };
-    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
+    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut None, &mut watch);
     display.clear();
     let ended = ended?;
     if let Some(rounds) = enough {

@@ -26,8 +26,10 @@ pub(super) fn measure(
         display.note(&format!("twin of {}, disk {}", like.source, like.disk));
         like.not_twinned.iter().for_each(|line| display.note(&format!("not twinned: {line}")));
     }
+    // All parts have the candidates' disks, or some of them.
+    let mut workspace = None;
+    let mut trials = open(&folder)?.trials;
     loop {
-        let trials = open(&folder)?.trials;
         let Some(step) = vmtax_analysis::next_guest_step(&plan, &trials) else { return Ok(Ended::Complete) };
         if let Some(line) = vmtax_report::tune_guest::begins(&plan, &trials, &step) {
             display.note(&line);
@@ -56,9 +58,10 @@ pub(super) fn measure(
             },
             before: Some(before),
         };
-        let ended = vmtax_runner::run(&part, means.as_ref(), writer, interrupt, streams, &mut watch);
+        let ended = vmtax_runner::run(&part, means.as_ref(), writer, interrupt, streams, &mut workspace, &mut watch);
         let ended = ended.map_err(|error| of_twin(&plan, error))?;
-        plan.end_part(rounds(&open(&folder)?.trials) - before.rounds);
+        trials = open(&folder)?.trials;
+        plan.end_part(rounds(&trials) - before.rounds);
         writer.note_parts(&plan)?;
         if matches!(ended, Ended::Interrupted) {
             return Ok(Ended::Interrupted);

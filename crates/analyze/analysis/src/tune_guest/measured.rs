@@ -3,7 +3,7 @@
 use crate::compare::cost;
 use crate::overhead::estimate;
 use crate::pairs::{MAX_PAIRS, Series};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, TrialRecord};
 
 /// A figure of a trial.
@@ -16,8 +16,10 @@ pub(super) struct Measured<'a> {
     trials: BTreeMap<(u32, &'a str), Vec<&'a TrialRecord>>,
     /// From the first trial's start to the last one's end, s.
     pub seconds: f64,
-    /// From the first trial's start to the end of the last one of the first round, s.
-    pub first_round_s: f64,
+    /// What a boot of the first round took with its trial, s.
+    pub boot_s: f64,
+    /// Start and end of each round, s from the first trial's start.
+    rounds_s: BTreeMap<u32, (f64, f64)>,
 }
 
 impl<'a> Measured<'a> {
@@ -26,15 +28,26 @@ impl<'a> Measured<'a> {
         for trial in trials {
             by.entry((trial.round, trial.variant.as_str())).or_default().push(trial);
         }
-        let span = |of: &dyn Fn(&TrialRecord) -> bool| {
-            let spans = trials.iter().filter(|trial| of(trial)).filter_map(|trial| {
-                let start = trial.started.parse::<jiff::Timestamp>().ok()?.as_millisecond() as f64 / 1e3;
-                Some((start, start + trial.wall_s))
-            });
-            let whole = spans.reduce(|(first, last), (start, end)| (first.min(start), last.max(end)));
-            whole.map_or(0.0, |(first, last)| last - first)
-        };
-        Measured { spec, trials: by, seconds: span(&|_| true), first_round_s: span(&|trial| trial.round == 0) }
+        let mut rounds_s: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        for trial in trials {
+            let Ok(started) = trial.started.parse::<jiff::Timestamp>() else { continue };
+            let start = started.as_millisecond() as f64 / 1e3;
+            let round = rounds_s.entry(trial.round).or_insert((start, start));
+            *round = (round.0.min(start), round.1.max(start + trial.wall_s));
+        }
+        let first = rounds_s.values().map(|round| round.0).fold(f64::INFINITY, f64::min);
+        rounds_s.values_mut().for_each(|round| *round = (round.0 - first, round.1 - first));
+        let seconds = rounds_s.values().map(|round| round.1).fold(0.0, f64::max);
+        let boots = by.keys().filter(|(round, _)| *round == 0).count().max(1);
+        let boot_s = rounds_s.get(&0).map_or(0.0, |round| (round.1 - round.0) / boots as f64);
+        Measured { spec, trials: by, seconds, boot_s, rounds_s }
+    }
+
+    /// When the last round of the parts that `of` accepts ended, s from the first trial's start; 0 without one.
+    pub fn end_s(&self, of: &dyn Fn(&GuestTunePart) -> bool) -> f64 {
+        let parts = self.spec.parts.iter().enumerate().filter(|(_, part)| of(part));
+        let rounds = parts.flat_map(|(number, _)| self.rounds(number));
+        rounds.filter_map(|round| self.rounds_s.get(&round)).map(|round| round.1).fold(0.0, f64::max)
     }
 
     /// A configuration's figure in a round, the median of its trials; `None` where it was not measured, `Some(None)` where it has
@@ -82,9 +95,21 @@ impl<'a> Measured<'a> {
         series
     }
 
-    /// A candidate alone against the baseline.
-    pub fn screening(&self, candidate: usize) -> Series {
-        self.series(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]))
+    /// A candidate beside `base`, against `base` alone.
+    pub fn screening(&self, base: &[usize], candidate: usize) -> Series {
+        self.series(&|part| part.phase == GuestTunePhase::Screening, (base, &sorted(base, candidate)))
+    }
+
+    /// What a candidate alone cost against the baseline in each of the first rounds of the screening, as logs of ratios; `None`
+    /// where it was not measured in each, or one gave no figure.
+    pub fn first_rounds(&self, candidate: usize, rounds: usize) -> Option<Vec<f64>> {
+        let metric = self.spec.metric;
+        let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
+        let pairs = self.pairs(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]), &value);
+        let log = |pair: &Option<(f64, f64)>| {
+            pair.map(|(without, with)| cost(metric, with) - cost(metric, without)).filter(|log| log.is_finite())
+        };
+        pairs.get(..rounds)?.iter().map(log).collect()
     }
 
     /// Why a candidate failed to boot, where it never gave a figure.
@@ -95,6 +120,12 @@ impl<'a> Measured<'a> {
         let any = first.result().is_some() || of_candidate.any(|trial| trial.result().is_some());
         (!any).then(|| first.failure().map(str::to_owned)).flatten()
     }
+}
+
+/// A set with one more.
+pub(super) fn sorted(set: &[usize], one: usize) -> Vec<usize> {
+    let all: BTreeSet<usize> = set.iter().copied().chain([one]).collect();
+    all.into_iter().collect()
 }
 
 /// What a part of a confirmation confirms.

@@ -1,5 +1,6 @@
 //! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
 
+mod first;
 mod measured;
 #[cfg(test)]
 mod simulated;
@@ -55,8 +56,10 @@ fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
 }
 
 fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow {
-    let screening = measured.screening(number);
-    let set = &found.confirmed;
+    // Beside the first that was confirmed, where it was measured there.
+    let beside = measured.screening(&found.base, number);
+    let screening = if beside.pairs() > 0 { beside } else { measured.screening(&[], number) };
+    let set = if found.kept.contains(&number) { &found.kept } else { &found.confirmed };
     let confirmation = match set.contains(&number) {
         true => measured.series(&confirms(set), (&without(set, number), set)),
         false => Series::default(),

@@ -1,16 +1,21 @@
-//! What to measure next on a guest: all candidates alone; those that help one more at a time; what is left anew, on boots that
-//! chose none of it.
+//! What to measure next on a guest: all candidates alone; the one that saves most anew, as soon as it stands out; the others beside
+//! it; those that help one more at a time; what is left anew, on boots that chose none of it.
 
-use super::measured::{Measured, confirms};
+use super::measured::{Measured, confirms, sorted};
+use super::first::first;
 use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
 const SCREENING: f64 = 0.55;
+/// The same beside a change that is confirmed: it stays, whatever there is time for.
+const BESIDE: f64 = 0.7;
 const COMBINATION: f64 = 0.75;
 /// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all (successive halving).
 const HALVINGS: [usize; 2] = [2, 4];
+/// Rounds that all have once the first is known.
+const BEFORE_FIRST: usize = super::first::ROUNDS;
 /// Rounds that all candidates get where there is time.
 const ROUNDS: f64 = 8.0;
 
@@ -21,6 +26,8 @@ pub(super) struct Outcome {
     pub next: Option<GuestTuneStep>,
     /// The candidates that are confirmed.
     pub kept: Vec<usize>,
+    /// What the others are screened beside: the change that was confirmed first, or nothing.
+    pub base: Vec<usize>,
     /// What was to be confirmed last.
     pub confirmed: Vec<usize>,
     /// Those that are left out without being slower, with the reason.
@@ -40,7 +47,29 @@ pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneS
 /// What was found so far, and what is left to measure.
 pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
     let mut outcome = Outcome::default();
-    let helped = screened(measured, &mut outcome);
+    let alone: Vec<Series> = (0..measured.spec.candidates.len()).map(|one| measured.screening(&[], one)).collect();
+    let boots = (0..alone.len()).filter(|one| measured.refused(*one).is_none()).collect();
+    let dropped = dropped(measured, 0.0, boots, &HALVINGS.map(|rounds| (rounds, &alone[..])));
+    if let Some(first) = first(measured, &dropped) {
+        outcome.base = vec![first];
+        match measured.series(&confirms(&[first]), (&[], &[first])).decision() {
+            // It stays if there is no time for the others.
+            Some(Decision::Helps) => outcome.kept = vec![first],
+            None if has_time(measured, SCREENING) => {
+                outcome.confirmed = vec![first];
+                let configurations = vec![vec![first], Vec::new()];
+                outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Confirmation, configurations });
+                return outcome;
+            }
+            None => {}
+            Some(decided) => {
+                outcome.base.clear();
+                outcome.failed.insert(first, decided);
+                outcome.left_out.insert(first, "no faster in the confirmation".to_owned());
+            }
+        }
+    }
+    let helped = screened(measured, baseline, (&alone, &dropped), &mut outcome);
     if outcome.next.is_some() {
         return outcome;
     }
@@ -56,14 +85,47 @@ fn has_time(measured: &Measured<'_>, part: f64) -> bool {
     measured.seconds < f64::from(measured.spec.budget_s) * part
 }
 
-/// The candidates that help alone, those that help most first.
-fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
-    let all: Vec<Series> = (0..measured.spec.candidates.len()).map(|number| measured.screening(number)).collect();
-    let dropped = dropped(measured, &all);
+/// The candidates that help beside the first, those that help most first; `alone` is what was measured before it was found, and
+/// what was dropped then.
+fn screened(
+    measured: &Measured<'_>,
+    baseline: &Variant,
+    alone: (&[Series], &BTreeMap<usize, usize>),
+    outcome: &mut Outcome,
+) -> Vec<usize> {
+    let base = outcome.base.clone();
+    let beside: Vec<Series> = (0..alone.0.len()).map(|one| measured.screening(&base, one)).collect();
+    let mut dropped = alone.1.clone();
+    if let [first] = *base {
+        let left = |one: &usize| {
+            let harms = alone.0[*one].decision() == Some(Decision::Harms);
+            let is_left = *one != first && !harms && measured.refused(*one).is_none() && !dropped.contains_key(one);
+            is_left && needless(measured, baseline, &base, *one).is_none()
+        };
+        let left = (0..beside.len()).filter(left).collect();
+        // What they saved before the first was known counts as well.
+        let joined = |one: usize| {
+            let before = alone.0[one].logs.iter().take(BEFORE_FIRST);
+            Series { logs: before.chain(&beside[one].logs).copied().collect(), empty: beside[one].empty }
+        };
+        let joined: Vec<Series> = (0..beside.len()).map(joined).collect();
+        let [early, late] = HALVINGS;
+        let halvings = [0, early, late].map(|rounds| (BEFORE_FIRST + rounds, &joined[..]));
+        let start_s = measured.end_s(&confirms(&base));
+        dropped.extend(self::dropped(measured, start_s, left, &halvings));
+    }
     let (mut open, mut helped): (Vec<Vec<usize>>, Vec<(usize, f64)>) = Default::default();
-    for (candidate, series) in all.iter().enumerate() {
+    for (candidate, series) in beside.iter().enumerate() {
+        let is_decided = base.contains(&candidate) || outcome.failed.contains_key(&candidate);
+        let harms = alone.0[candidate].decision() == Some(Decision::Harms);
+        if is_decided || harms || measured.refused(candidate).is_some() {
+            continue;
+        }
+        if let Some(why) = needless(measured, baseline, &base, candidate) {
+            outcome.left_out.insert(candidate, why);
+            continue;
+        }
         match series.decision() {
-            _ if measured.refused(candidate).is_some() => {}
             Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
                 outcome.left_out.insert(candidate, "faster by less than 2 %".to_owned());
             }
@@ -72,13 +134,17 @@ fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
                 let rounds = dropped[&candidate];
                 outcome.left_out.insert(candidate, format!("dropped after {rounds} rounds: others save more"));
             }
-            None => open.push(vec![candidate]),
+            None if !series.can_help() => {
+                let why = "it did not save time in too many rounds to be shown faster".to_owned();
+                outcome.left_out.insert(candidate, why);
+            }
+            None => open.push(sorted(&base, candidate)),
             Some(_) => {}
         }
     }
     if !open.is_empty() {
-        if has_time(measured, SCREENING) {
-            let configurations = [vec![Vec::new()], open].concat();
+        if has_time(measured, if outcome.kept.is_empty() { SCREENING } else { BESIDE }) {
+            let configurations = [vec![base], open].concat();
             outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Screening, configurations });
         } else {
             outcome.is_out_of_time = true;
@@ -88,25 +154,45 @@ fn screened(measured: &Measured<'_>, outcome: &mut Outcome) -> Vec<usize> {
     helped.into_iter().map(|(candidate, _)| candidate).collect()
 }
 
-/// The candidates that are dropped early, with the rounds after which they are: of those that boot, half each time.
-fn dropped(measured: &Measured<'_>, all: &[Series]) -> BTreeMap<usize, usize> {
+/// Why a candidate is nothing beside others; `None` where it may be something.
+fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidate: usize) -> Option<String> {
+    let spec = measured.spec;
+    let own = &spec.candidates[candidate].set;
+    let contradicts = |other: &&usize| {
+        let theirs = &spec.candidates[**other].set;
+        own.iter().any(|(key, value)| theirs.get(key).is_some_and(|other| other != value))
+    };
+    if let Some(other) = set.iter().find(contradicts) {
+        return Some(format!("{} excludes it, and helps more", spec.candidates[*other].name));
+    }
+    let is_in_it = spec.settings(baseline, &sorted(set, candidate)) == spec.settings(baseline, set);
+    (is_in_it && !set.is_empty()).then(|| format!("{} has it", spec.name(set)))
+}
+
+/// The candidates that are dropped early, with the rounds after which they are: half each time, by their costs after so many rounds.
+/// `start_s` is when their screening began.
+fn dropped(
+    measured: &Measured<'_>,
+    start_s: f64,
+    mut left: Vec<usize>,
+    halvings: &[(usize, &[Series])],
+) -> BTreeMap<usize, usize> {
     let mut dropped = BTreeMap::new();
-    if measured.first_round_s * ROUNDS <= f64::from(measured.spec.budget_s) * SCREENING {
+    let round_s = measured.boot_s * (left.len() + 1) as f64;
+    if start_s + round_s * ROUNDS <= f64::from(measured.spec.budget_s) * SCREENING {
         return dropped;
     }
-    let boots = |candidate: &usize| measured.refused(*candidate).is_none();
-    let mut left: Vec<usize> = (0..all.len()).filter(boots).collect();
-    for rounds in HALVINGS {
-        if left.iter().any(|candidate| all[*candidate].pairs() < rounds && all[*candidate].decision().is_none()) {
+    for (rounds, all) in halvings {
+        if left.iter().any(|candidate| all[*candidate].pairs() < *rounds && all[*candidate].decision().is_none()) {
             break;
         }
-        let rank = |candidate: usize| match all[candidate].logs.get(..rounds) {
+        let rank = |candidate: usize| match all[candidate].logs.get(..*rounds) {
             Some(first) => crate::estimate(first.to_vec()).median,
             None => f64::INFINITY,
         };
         left.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
         let last = left.split_off(left.len().div_ceil(2));
-        dropped.extend(last.into_iter().map(|candidate| (candidate, rounds)));
+        dropped.extend(last.into_iter().map(|candidate| (candidate, *rounds)));
     }
     dropped
 }
@@ -115,24 +201,15 @@ fn dropped(measured: &Measured<'_>, all: &[Series]) -> BTreeMap<usize, usize> {
 fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, outcome: &mut Outcome) -> Vec<usize> {
     let spec = measured.spec;
     let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
-    let mut set: Vec<usize> = Vec::new();
+    let mut set = outcome.base.clone();
     for candidate in helped {
-        let own = &spec.candidates[candidate];
-        let contradicts = |other: &&usize| {
-            let theirs = &spec.candidates[**other].set;
-            own.set.iter().any(|(key, value)| theirs.get(key).is_some_and(|other| other != value))
-        };
-        if let Some(other) = set.iter().find(contradicts) {
-            let why = format!("{} excludes it, and helps more", spec.candidates[*other].name);
+        if let Some(why) = needless(measured, baseline, &set, candidate) {
             outcome.left_out.insert(candidate, why);
             continue;
         }
         let with = sorted(&set, candidate);
-        if settings(&with) == settings(&set) {
-            outcome.left_out.insert(candidate, format!("{} has it", spec.name(&set)));
-            continue;
-        }
-        if !set.is_empty() {
+        // Beside the first alone the screening has measured it.
+        if set != outcome.base {
             let series = measured.series(&|part| part.phase == GuestTunePhase::Combination, (&set, &with));
             match series.decision() {
                 Some(Decision::Helps) => {}
@@ -162,8 +239,11 @@ fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, out
 
 /// Measures all against none, and all against all without one, for each; where one does not help, the others anew without it.
 fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) {
+    let first = std::mem::take(&mut outcome.kept);
     while !set.is_empty() {
         outcome.confirmed.clone_from(&set);
+        // What was confirmed first stays where there is no time for more.
+        outcome.kept = if first.iter().all(|one| set.contains(one)) { first.clone() } else { Vec::new() };
         let decision = |other: &[usize]| measured.series(&confirms(&set), (other, &set)).decision();
         let total = decision(&[]);
         let each: Vec<(usize, Option<Decision>)> = match set.len() {
@@ -186,9 +266,7 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         let failed = each.iter().filter_map(|(one, decided)| Some((*one, (*decided)?)));
         let failed: Vec<(usize, Decision)> = failed.filter(|(_, decided)| *decided != Decision::Helps).collect();
         if failed.is_empty() {
-            if total == Some(Decision::Helps) {
-                outcome.kept = set;
-            }
+            outcome.kept = if total == Some(Decision::Helps) { set } else { Vec::new() };
             return;
         }
         // Of several that seem to add nothing, each may stand for the other: the one that adds least goes.
@@ -203,11 +281,7 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         outcome.failed.insert(least, decided);
         set = others;
     }
-}
-
-fn sorted(set: &[usize], one: usize) -> Vec<usize> {
-    let all: BTreeSet<usize> = set.iter().copied().chain([one]).collect();
-    all.into_iter().collect()
+    outcome.kept.clear();
 }
 
 /// A set without one of it.

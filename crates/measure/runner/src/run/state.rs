@@ -8,7 +8,7 @@ use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
-use vmtax_model::{Machine, Probes, SizeRange, Slot, WorkloadSpec};
+use vmtax_model::{KernelFacts, Machine, Probes, SizeRange, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
@@ -100,6 +100,11 @@ impl<'a> Run<'a> {
     /// The VMM of the slot's machine.
     pub fn program(&self, slot: Slot) -> Option<&'a VmmProgram> {
         self.requirements?.program(slot.machine, slot.variant)
+    }
+
+    /// The kernel of the slot's guest; `None` without one.
+    pub fn kernel(&self, slot: Slot) -> Option<&'a KernelFacts> {
+        self.requirements?.kernels().get(slot.variant)
     }
 
     /// Whether a budget leaves the slot's size out, which is decided before its first trial. After a budget's first round,

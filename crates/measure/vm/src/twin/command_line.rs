@@ -133,6 +133,8 @@ fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<Found> {
         let bus = match driver.as_str() {
             driver if driver.starts_with("virtio-blk") => "virtio-blk",
             "scsi-hd" | "scsi-disk" => "virtio-scsi",
+            // The machine type's own controller has buses of this name.
+            "ide-hd" | "ide-drive" if device.get("bus").is_none_or(|bus| bus.starts_with("ide.")) => "ide",
             "ide-hd" | "ide-drive" => "sata",
             "nvme" | "nvme-ns" => "nvme",
             other => {
@@ -154,13 +156,13 @@ fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<Found> {
             }
             (_, "virtio") => "virtio-blk",
             (_, "scsi") => "virtio-scsi",
-            _ => "sata",
+            _ => "ide",
         };
         all.push(Found { name, bus, device: Properties::default(), nodes: vec![drive] });
     }
     for (option, file) in arguments.options().filter(|(option, _)| ["hda", "hdb", "hdc", "hdd"].contains(option)) {
         let drive = Properties::parse(&format!("file={}", crate::vmm::qemu::arguments::escaped(file)));
-        all.push(Found { name: option.to_owned(), bus: "sata", device: Properties::default(), nodes: vec![drive] });
+        all.push(Found { name: option.to_owned(), bus: "ide", device: Properties::default(), nodes: vec![drive] });
     }
     all.retain(|disk| {
         let is_read_only = |node: &Properties| {
@@ -392,7 +394,7 @@ mod tests {
             set(&of("qemu -drive file=/a,if=virtio,cache=none,iops_rd=5", None).unwrap()),
             "cache=none throttling.iops-read=5"
         );
-        assert_eq!(set(&of("kvm -hda /a", None).unwrap()), "bus=sata cache=writeback");
+        assert_eq!(set(&of("kvm -hda /a", None).unwrap()), "bus=ide cache=writeback");
         assert!(matches!(of("qemu -m 1G -drive file=/r,if=virtio,read-only=on", None), Err(TwinError::NoDisk)));
         assert!(matches!(of("qemu-system-aarch64 -hda /a", None), Err(TwinError::Architecture(_))));
         let micro = of("qemu-system-x86_64 -M microvm -drive file=/a,if=virtio", None).unwrap();

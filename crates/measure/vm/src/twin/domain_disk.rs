@@ -76,10 +76,7 @@ impl<'a> Disk<'a> {
             "scsi" => disk.set("bus", "virtio-scsi"),
             "nvme" => disk.set("bus", "nvme"),
             "sata" => disk.set("bus", "sata"),
-            "ide" => {
-                disk.set("bus", "sata");
-                twin.lacks("bus ide: sata in its place");
-            }
+            "ide" => disk.set("bus", "ide"),
             _ => {}
         }
         if let Some(driver) = self.driver() {

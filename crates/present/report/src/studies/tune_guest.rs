@@ -162,8 +162,8 @@ fn changes(found: &GuestTuneFindings) -> Table {
     columns.push(Column::words("verdict"));
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
-        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline. \
-         Confirmation: beside all others that were left, against these without it, on other boots."
+        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline, or \
+         beside the change that was confirmed first. Confirmation: beside all others that were left, against these without it, on other boots."
             .to_owned(),
     ];
     for row in &found.candidates {
@@ -189,8 +189,9 @@ fn published(found: &GuestTuneFindings) -> Table {
 
 fn method(recording: &Recording) -> Vec<String> {
     let how = "Each round boots every configuration once, in random order, and gives one ratio of costs for each (the cost of a rate is its \
-               inverse). After 8, 11 and 15 rounds a sequential sign test decides. Changes that are faster alone are added one at a time, those that \
-               help most first; what is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
+               inverse). After 8, 11 and 15 rounds a sequential sign test decides. A change that saves over 5 % in each of the first three rounds, \
+               of several the one that saves most, is measured anew at once, on boots of its own, and all others beside it. Changes that are \
+               faster are added one at a time, those that help most first; what is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
                last rounds give the gain that is stated, so that it is not overstated because the best was chosen.";
     let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all that is read comes from the host's memory, which \
                 a larger image would not.";
@@ -209,7 +210,11 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     Some(match step.phase {
         GuestTunePhase::Screening => {
             let open = counted(step.configurations.len() as u64 - 1, "change");
-            format!("screening: {open} against the baseline, {boots} a round, {ROUNDS:.0} to 15 rounds; {time}")
+            let kept = found.total.filter(|_| !first.is_empty()).map_or(String::new(), |total| {
+                format!("confirmed: {} takes {} less time. Next, beside it: ", spec.name(first), gain(&total))
+            });
+            let against = if first.is_empty() { "the baseline".to_owned() } else { spec.name(first) };
+            format!("{kept}screening: {open} against {against}, {boots} a round, {ROUNDS:.0} to 15 rounds; {time}")
         }
         GuestTunePhase::Combination => {
             let with = step.configurations.last()?;

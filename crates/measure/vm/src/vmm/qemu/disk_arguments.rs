@@ -118,6 +118,7 @@ impl Disk<'_> {
         let (controller, model) = match bus {
             Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd"),
             Some("sata") => (Some("ahci"), "ide-hd"),
+            Some("ide") => (None, "ide-hd"),
             Some("nvme") => (None, "nvme"),
             _ => (None, self.device),
         };
@@ -125,6 +126,8 @@ impl Disk<'_> {
         let mut behind = controller.map(|controller| format!("{controller},id={node}-bus"));
         if behind.is_some() {
             front += &format!(",bus={node}-bus.0");
+        } else if bus == Some("ide") {
+            front += ",bus=ide.0";
         }
         if let Some(serial) = self.serial {
             front += &format!(",serial={serial}");
@@ -270,6 +273,7 @@ mod tests {
         assert!(scsi.ends_with(disk), "{scsi}");
         let sata = arguments(&[("bus", "sata"), ("cache", "none")]);
         assert!(sata.contains("ahci,id=disk-bus -device ide-hd,id=disk-device,drive=disk,bus=disk-bus.0,"), "{sata}");
+        assert!(arguments(&[("bus", "ide")]).contains("-device ide-hd,id=disk-device,drive=disk,bus=ide.0,serial=s"));
         assert!(arguments(&[("bus", "nvme")]).contains("-device nvme,id=disk-device,drive=disk,serial=s"));
         assert!(arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#));
     }
