@@ -7,9 +7,17 @@ use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL};
 
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A SATA, IDE or SCSI disk is probed in the background, and on a busy host an answer may be late: libata asks again after 5, 10 and
+/// 30 s (`ata_eh_identify_timeouts` in the kernel's drivers/ata/libata-eh.c).
+const PROBE_TIMEOUT: Duration = Duration::from_secs(50);
+
 /// What `find` finds, as soon as it finds it; `None` after some seconds.
 pub(crate) fn wait_for<T>(find: impl Fn() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + APPEAR_TIMEOUT;
+    wait_up_to(APPEAR_TIMEOUT, find)
+}
+
+fn wait_up_to<T>(timeout: Duration, find: impl Fn() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
         let found = find();
         if found.is_some() || Instant::now() > deadline {
@@ -26,7 +34,7 @@ const SERIALS: [&str; 3] = ["serial", "device/serial", "device/vpd_pg80"];
 pub(crate) fn measured_disk() -> Option<PathBuf> {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     match line.split_whitespace().any(|word| word == DISK_PARAMETER) {
-        true => wait_for(|| disk_with_serial(DISK_SERIAL)),
+        true => wait_up_to(PROBE_TIMEOUT, || disk_with_serial(DISK_SERIAL)),
         false => disk_with_serial(DISK_SERIAL),
     }
 }
@@ -38,7 +46,9 @@ pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
         SERIALS.iter().filter_map(number).any(|bytes| is_serial(&bytes, serial))
     };
     let mut disks = fs::read_dir("/sys/block").ok()?.flatten();
-    disks.find(has_serial).map(|disk| Path::new("/dev").join(disk.file_name()))
+    let node = disks.find(has_serial).map(|disk| Path::new("/dev").join(disk.file_name()));
+    // It is made a moment after the device.
+    node.filter(|node| node.exists())
 }
 
 fn is_serial(bytes: &[u8], serial: &str) -> bool {

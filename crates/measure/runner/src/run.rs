@@ -65,11 +65,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    fn create(
-        plan: &CheckedPlan,
-        requirements: Option<&Requirements>,
-        folder: &Path,
-    ) -> Result<Workspace, RunError> {
+    fn create(plan: &CheckedPlan, requirements: Option<&Requirements>, folder: &Path) -> Result<Workspace, RunError> {
         let scratch = Scratch::create(folder, needs(plan)?)?;
         let images = Images::make(plan, requirements, &shares::methods(plan)?, &scratch)?;
         Ok(Workspace { scratch, images })

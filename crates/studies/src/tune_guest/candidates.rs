@@ -152,6 +152,9 @@ const TABLE: &[Known] = &[
     },
 ];
 
+/// When another bus harms.
+const TRAP_OF_BUS: &str = "The guest needs the driver of virtio-blk, and finds the disk by another name.";
+
 /// What QEMU sets by itself: what a baseline that sets something else is tried with.
 fn default_of(key: &str, cpus: u32) -> Option<String> {
     Some(match key {
@@ -183,9 +186,7 @@ pub(super) fn candidates(
     let restored = baseline.iter().filter_map(|(key, value)| {
         let default = default_of(key, tuned.cpus).filter(|default| default != value)?;
         let (trap, source) = match key.as_str() {
-            "bus" => {
-                ("The guest needs the driver of virtio-blk, and finds the disk by another name.", "no published figure")
-            }
+            "bus" => (TRAP_OF_BUS, "no published figure"),
             "format" => ("No snapshots, no backing image; the image is as large as its disk.", "no published figure"),
             "discard" => ("What the guest frees stays allocated on the host.", "no published figure"),
             _ => ("", "QEMU's default"),
@@ -213,12 +214,17 @@ pub(super) fn candidates(
             continue;
         }
         let name = known.set[0];
-        let name = format!("{}={}", name.0, name.1);
+        let mut name = format!("{}={}", name.0, name.1);
+        let mut trap = known.trap.to_owned();
         let mut elsewhere = None;
         if known.is_virtio && !bus.starts_with("virtio") {
             match name.as_str() {
                 // It is worth little without: the two are one change.
-                "iothread=on" => drop(set.insert("bus".to_owned(), "virtio-blk".to_owned())),
+                "iothread=on" => {
+                    set.insert("bus".to_owned(), "virtio-blk".to_owned());
+                    name = format!("bus=virtio-blk,{name}");
+                    trap = format!("{trap} {TRAP_OF_BUS}");
+                }
                 _ => elsewhere = Some("the disk is none of virtio: tune again once bus=virtio-blk is kept"),
             }
         } else if name.starts_with("request-merging") && bus != "virtio-blk" {
@@ -227,9 +233,7 @@ pub(super) fn candidates(
         let is_older = tuned.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
         match (known.not_for)(tuned).or(elsewhere).or(is_older.then_some("this QEMU is older than it")) {
             Some(why) => not_tried.push(NotTried { action: name, line: String::new(), why: why.to_owned() }),
-            None => {
-                all.push(GuestCandidate { name, set, trap: known.trap.to_owned(), source: known.source.to_owned() })
-            }
+            None => all.push(GuestCandidate { name, set, trap, source: known.source.to_owned() }),
         }
     }
     (all, not_tried)
@@ -330,12 +334,13 @@ mod tests {
             risks_data: false,
         };
         let sata = names(&tcg, &[("bus", "sata"), ("format", "qcow2"), ("discard", "unmap")]);
-        for name in ["bus=virtio-blk", "format=raw", "discard=ignore", "iothread=on", "cache=none"] {
+        for name in ["bus=virtio-blk", "format=raw", "discard=ignore", "bus=virtio-blk,iothread=on", "cache=none"] {
             assert!(sata.iter().any(|known| known == name), "{name}: {sata:?}");
         }
         assert!(sata.iter().all(|known| known != "packed=on" && !known.starts_with("l2-cache")), "{sata:?}");
         let (all, _) = candidates(&tcg, &[("bus".to_owned(), "nvme".to_owned())].into());
-        let iothread = all.iter().find(|one| one.name == "iothread=on").unwrap();
+        let iothread = all.iter().find(|one| one.name == "bus=virtio-blk,iothread=on").unwrap();
+        assert!(iothread.trap.contains("driver of virtio-blk"));
         assert_eq!(iothread.set.get("bus").map(String::as_str), Some("virtio-blk"));
         let small = names(&tcg, &[("format", "qcow2"), ("l2-cache-size", "128K"), ("image.size", "17179869184")]);
         assert!(small.iter().any(|name| name == "l2-cache-size=2097152"), "{small:?}");

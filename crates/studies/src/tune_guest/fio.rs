@@ -3,16 +3,16 @@
 use crate::options::OptionsError;
 use std::collections::BTreeMap;
 use std::path::Path;
+use vmtax_model::shell_line;
 
 /// A longer file is no job.
 const MAX_BYTES: u64 = 1 << 20;
 /// Options that change nothing of what is measured here.
-const NO_EFFECT: [&str; 17] = [
+const NO_EFFECT: [&str; 16] = [
     "description",
     "disable_clat",
     "disable_lat",
     "disable_slat",
-    "end_fsync",
     "group_reporting",
     "gtod_reduce",
     "invalidate",
@@ -27,8 +27,9 @@ const NO_EFFECT: [&str; 17] = [
     "wait_for_previous",
 ];
 /// Options of where and how long, which the tuning decides.
-const DECIDED: [(&str, &str); 8] = [
+const DECIDED: [(&str, &str); 9] = [
     ("directory", "the requests go to the disk that is tuned"),
+    ("end_fsync", "the requests end without a flush"),
     ("filename", "the requests go to the disk that is tuned"),
     ("filesize", "the disk that is tuned has 256 MiB of data"),
     ("nrfiles", "the requests go to the disk that is tuned"),
@@ -76,19 +77,26 @@ fn options(text: &str, path: &Path) -> Result<BTreeMap<String, String>, OptionsE
     match jobs {
         1 => Ok(all),
         _ => OptionsError::usage(format!(
-            "{} has {jobs} jobs: a tuning is for one; `vmtax tune -- exec fio {0}` runs all of them",
-            path.display()
+            "{} has {jobs} jobs: a tuning is for one; `{}` runs all of them",
+            path.display(),
+            itself(path)
         )),
     }
+}
+
+/// The command that lets fio itself run.
+fn itself(path: &Path) -> String {
+    shell_line(&["vmtax", "tune", "--", "exec", "fio", &path.display().to_string()].map(str::to_owned))
 }
 
 fn meaning(all: &BTreeMap<String, String>, path: &Path) -> Result<Job, OptionsError> {
     let refused = |key: &str, value: &str| {
         let option = if value.is_empty() { key.to_owned() } else { format!("{key}={value}") };
         OptionsError::usage(format!(
-            "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `vmtax tune -- exec fio {0}`",
+            "{}: vmtax's block requests have no {}: leave it out, or let fio itself run, by its wall time: `{}`",
             path.display(),
-            option.escape_default()
+            option.escape_default(),
+            itself(path)
         ))
     };
     // fio's own engine has one request under way.
@@ -152,6 +160,16 @@ mod tests {
         assert_eq!((plain.words.join(" ").as_str(), plain.notes.len()), ("disk rw=read", 0));
         let one = of("[a]\ndirect=1\nioengine=psync\niodepth=32\n").unwrap();
         assert_eq!(one.words, ["disk", "rw=read"]);
+        let flushed = of("[a]\ndirect=1\nrw=write\nend_fsync=1\n").unwrap();
+        assert!(flushed.notes[0].contains("end_fsync=1"), "{:?}", flushed.notes);
+    }
+
+    #[test]
+    fn a_path_is_quoted_as_a_shell_needs_it() {
+        let why = options("[a]\n[b]\n", Path::new("my job's.fio")).unwrap_err().to_string();
+        let line = why.split('`').nth(1).unwrap();
+        let output = std::process::Command::new("sh").args(["-c", &format!("printf '%s|' {line}")]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "vmtax|tune|--|exec|fio|my job's.fio|");
     }
 
     #[test]

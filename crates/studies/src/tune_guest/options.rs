@@ -8,7 +8,8 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, Plan, Study, Variant, WorkloadName, WorkloadSpec,
+    CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, NotTried, Plan, Study, Variant, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
@@ -72,10 +73,11 @@ impl GuestTuneOptions {
         let is_command = self.words.first().is_some_and(|first| first.parse() == Ok(WorkloadName::Exec));
         let requests = if is_command { None } else { Some(self.requests(job.as_ref(), block)?) };
         let work = requests.as_ref().map(block_work).transpose()?;
+        // A command writes to the disk.
+        let writes = work.as_ref().is_none_or(|work| work.write);
+        let is_uncovered = like.as_ref().is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
         if let Some(twin) = &mut like {
-            let is_uncovered = uncovered(&twin.disk.set, twin.disk.size).is_some();
-            // A command writes to the disk.
-            like::size(twin, is_uncovered, work.as_ref().is_none_or(|work| work.write));
+            like::size(twin, is_uncovered, writes);
         }
         let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults() };
         baseline.set.extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
@@ -106,7 +108,12 @@ impl GuestTuneOptions {
             size: like.as_ref().and_then(|twin| twin.disk.size),
             risks_data: self.risks_data,
         };
-        let (candidates, not_tried) = candidates(&tuned, &disk);
+        let (candidates, mut not_tried) = candidates(&tuned, &disk);
+        if is_uncovered && writes {
+            let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
+                       for reads";
+            not_tried.push(NotTried { action: "l2-cache-size".to_owned(), line: String::new(), why: why.to_owned() });
+        }
         let budget_s = duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
         let job_notes = job.map_or_else(Vec::new, |job| job.notes);
         let spec = GuestTuneSpec {

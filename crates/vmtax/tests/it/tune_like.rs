@@ -1,7 +1,7 @@
 //! `vmtax tune --like`: the guest is the twin of somebody's VM, which stays as it is; what is handed over is its own XML, changed.
 
 use crate::common::boot_guest::{BootGuest, reading};
-use crate::common::{Domain, Place, json, skipped};
+use crate::common::{Domain, Libvirt, Place, json, skipped, virsh};
 use crate::tune_guest::kept;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -95,6 +95,94 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     place.nothing_is_left();
 }
 
+/// What `virt-install --osinfo generic --import --graphics none --network none --virt-type qemu` of Debian 12 defines, which has an IDE
+/// disk, with a limit; its name and image are filled in.
+const VIRT_INSTALL: &str = include_str!("virt_install.xml");
+const LIMIT: &str = "      <iotune>\n        <total_iops_sec>60</total_iops_sec>\n      </iotune>\n";
+
+#[test]
+fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
+    let place = Place::new();
+    let Some(image) = qcow2(&place, "cluster_size=64k") else { return };
+    let name = format!("vmtax-test-{}", std::process::id());
+    let xml = VIRT_INSTALL.replace("NAME", &name).replace("IMAGE", &image.display().to_string());
+    let xml = xml.replacen("    </disk>\n", &format!("{LIMIT}    </disk>\n"), 1);
+    let file = place.put("domain.xml", &xml);
+    // A domain where libvirt is, else its XML.
+    let libvirt = Libvirt::start();
+    let like = match &libvirt {
+        Some(_) => {
+            assert!(virsh(&["define", file.to_str().unwrap()]).is_some(), "{xml}");
+            name.clone()
+        }
+        None => file.display().to_string(),
+    };
+    let _undefined = Undefined(libvirt.as_ref().map(|_| name.clone()));
+    let job = place.put("job.fio", "[global]\nioengine=libaio\ndirect=1\n[db]\nrw=randwrite\nbs=4k\n");
+    let dry = |like: &str| {
+        let start = place.vmtax("tune --machine tcg --block 0.3 --dry-run --like").arg(like).arg("--fio").arg(&job);
+        plan(&start.succeeds().stdout)
+    };
+    let before = dry(&like);
+    assert_eq!(before["variant"][0]["set"]["bus"].as_str(), Some("ide"), "{before:?}");
+    let file = few(&place, &before, &["without throttling.iops-total"]);
+    let outcome = place.vmtax("run --json --output out").arg(&file).start(400).outcome().exits(0);
+    let outcome = outcome.says("screening: 1 change").says("confirmation of without throttling.iops-total");
+    let found = json(&outcome.stdout)["findings"].clone();
+    assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
+    let interval = &found["total"]["ratio"]["interval"];
+    assert!(interval["low"].as_f64().unwrap() > 0.0 && interval["high"].as_f64().unwrap() < 0.8, "{interval}");
+    // Three rounds, then those of the confirmation.
+    assert!(found["boots"].as_u64().unwrap() <= 6 + 30, "{}", found["boots"]);
+    let tuned = |name: &str| place.path("out/tuned").join(name);
+    // By hand, as the report says.
+    let report = place.vmtax("report out").succeeds();
+    report.shows("domain.diff").shows("virsh define").shows("undo.xml  # undo");
+    let patched = place.path("patched.xml");
+    let mut patch = Command::new("patch");
+    patch.args(["-s", "-o"]).arg(&patched).arg(tuned("undo.xml")).arg(tuned("domain.diff"));
+    assert!(
+        patch.status().is_ok_and(|status| status.success()),
+        "{}",
+        fs::read_to_string(tuned("domain.diff")).unwrap()
+    );
+    assert_eq!(fs::read_to_string(&patched).unwrap(), fs::read_to_string(tuned("domain.xml")).unwrap());
+    let changed = match &libvirt {
+        Some(_) => {
+            assert!(virsh(&["define", patched.to_str().unwrap()]).is_some());
+            name.clone()
+        }
+        None => patched.display().to_string(),
+    };
+    let after = dry(&changed);
+    assert!(after["variant"][0]["set"].get("throttling.iops-total").is_none(), "{after:?}");
+    if libvirt.is_some() {
+        assert!(virsh(&["define", tuned("undo.xml").to_str().unwrap()]).is_some());
+        assert_eq!(dry(&name)["variant"][0]["set"], before["variant"][0]["set"]);
+    }
+    place.nothing_is_left();
+}
+
+/// A domain that is no longer defined once the value ends.
+struct Undefined(Option<String>);
+
+impl Drop for Undefined {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|name| drop(virsh(&["undefine", name])));
+    }
+}
+
+#[test]
+fn a_password_of_the_xml_is_in_no_file_of_the_recording() {
+    let place = Place::new();
+    let disk = place.put("disk.raw", vec![0; 1 << 20]);
+    let graphics = "<graphics type='vnc' port='-1' passwd='s3cret'/>\n    <oddity";
+    let xml = domain(&disk, "", "virtio").replace("type='qcow2'", "type='raw'").replace("<oddity", graphics);
+    let file = place.put("web01.xml", &xml);
+    let text = place.vmtax("tune --dry-run --machine tcg --like").arg(&file).words("-- disk").succeeds().stdout;
+    assert!(text.contains("<graphics type='vnc' port='-1'/>") && !text.contains("s3cret"), "{text}");
+}
+
 #[test]
 fn disks_of_each_bus_are_found_in_the_guest() {
     let place = Place::new();
@@ -104,7 +192,8 @@ fn disks_of_each_bus_are_found_in_the_guest() {
         "qemu-system-x86_64 -m 1G -drive file={},format=qcow2,if=none,id=d -device nvme,drive=d,serial=s",
         image.display()
     );
-    for (bus, like) in [("virtio-scsi", file.display().to_string()), ("nvme", nvme)] {
+    let ide = format!("qemu-system-x86_64 -M pc -m 1G -drive file={},format=qcow2", image.display());
+    for (bus, like) in [("virtio-scsi", file.display().to_string()), ("nvme", nvme), ("ide", ide)] {
         let words = "--machine tcg --duration 1s --block 0.1 --boot-timeout 120s --dry-run -- disk";
         let plan = plan(&place.vmtax("tune --like").arg(&like).words(words).succeeds().stdout);
         let file = few(&place, &plan, &["bus=virtio-blk"]);

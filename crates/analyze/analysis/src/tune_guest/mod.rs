@@ -58,7 +58,8 @@ fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
 fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow {
     // Beside the first that was confirmed, where it was measured there.
     let beside = measured.screening(&found.base, number);
-    let screening = if beside.pairs() > 0 { beside } else { measured.screening(&[], number) };
+    let is_beside = beside.pairs() > 0 && !found.base.contains(&number);
+    let screening = if is_beside { beside } else { measured.screening(&[], number) };
     let set = if found.kept.contains(&number) { &found.kept } else { &found.confirmed };
     let confirmation = match set.contains(&number) {
         true => measured.series(&confirms(set), (&without(set, number), set)),

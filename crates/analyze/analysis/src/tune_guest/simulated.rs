@@ -135,6 +135,8 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
         // The others are screened beside it; what it is worth is not measured again.
         assert!(parts[2..].iter().all(|part| part.configurations[0] == [DUDS]), "{parts:?}");
         assert_eq!(found.total.map(|total| total.rounds), Some(second.rounds));
+        let screening = found.candidates[DUDS].screening.unwrap();
+        assert!(screening.rounds == 3 && screening.ratio.median < 0.9, "{screening:?}");
     }
 }
 

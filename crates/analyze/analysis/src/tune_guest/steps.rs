@@ -1,8 +1,8 @@
 //! What to measure next on a guest: all candidates alone; the one that saves most anew, as soon as it stands out; the others beside
 //! it; those that help one more at a time; what is left anew, on boots that chose none of it.
 
-use super::measured::{Measured, confirms, sorted};
 use super::first::first;
+use super::measured::{Measured, confirms, sorted};
 use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};

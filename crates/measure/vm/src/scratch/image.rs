@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::{ask_command, find_program};
+use vmtax_model::parse_size;
 
 /// Before the options of `qemu-img create -o`, as settings of a disk: `image.cluster_size`.
 pub const IMAGE: &str = "image.";
 /// The guest's disk, bytes, where it is larger than the written data: the rest is allocated, and read as zeros.
 const SIZE: &str = "image.size";
-/// What the tables of an image take besides its data, MiB.
-const TABLES_MIB: u64 = 16;
+/// What an image takes besides its data, the L2 tables and the refcounts, MiB.
+const HEADER_MIB: u64 = 4;
 /// A large image's tables take time; its data are not written.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -29,7 +30,18 @@ fn making(settings: &BTreeMap<String, String>) -> Option<BTreeMap<&str, &str>> {
 /// MiB that the images of these disks take besides the written data.
 pub fn images_mib<'a>(disks: impl Iterator<Item = &'a BTreeMap<String, String>>) -> u64 {
     let all: BTreeSet<BTreeMap<&str, &str>> = disks.filter_map(making).collect();
-    all.len() as u64 * (DISK_MIB + TABLES_MIB)
+    all.iter().map(|making| DISK_MIB + tables_mib(making)).sum()
+}
+
+/// MiB that the tables of an image take at most: an entry and a refcount for each cluster (`docs/interop/qcow2.txt` of QEMU).
+fn tables_mib(making: &BTreeMap<&str, &str>) -> u64 {
+    let number = |key: &str, default: u64| making.get(key).and_then(|text| parse_size(text)).unwrap_or(default);
+    let clusters = number(SIZE, DISK_MIB << 20).max(DISK_MIB << 20) / number("image.cluster_size", 65536).max(512);
+    let entry = if making.get("image.extended_l2") == Some(&"on") { 16 } else { 8 };
+    let refcount = number("image.refcount_bits", 16).div_ceil(8);
+    // Tables are clusters of their own, and refcounted, too.
+    let bytes = clusters.saturating_mul(entry + refcount).saturating_mul(9) / 8;
+    HEADER_MIB + bytes.div_ceil(1 << 20)
 }
 
 impl Scratch {
@@ -107,6 +119,32 @@ mod tests {
             set(&[("format", "qcow2"), ("l2-cache-size", "1M")]),
             set(&[("format", "qcow2"), ("image.cluster_size", "4096")]),
         ];
-        assert_eq!(images_mib(all.iter()), 2 * (DISK_MIB + TABLES_MIB));
+        assert_eq!(images_mib(all.iter()), 2 * DISK_MIB + 5 + 5);
+    }
+
+    #[test]
+    fn the_tables_of_small_clusters_have_room() {
+        let Some(program) = find_program("qemu-img") else { return };
+        for options in ["cluster_size=512", "cluster_size=4096,refcount_bits=64", "extended_l2=on,cluster_size=16k"] {
+            let pairs = options.split(',').filter_map(|option| option.split_once('='));
+            let mut settings: BTreeMap<String, String> =
+                pairs.map(|(key, value)| (format!("image.{key}"), value.to_uppercase())).collect();
+            settings.extend([("format".to_owned(), "qcow2".to_owned()), (SIZE.to_owned(), (1_u64 << 30).to_string())]);
+            settings.entry("image.extended_l2".to_owned()).and_modify(|on| *on = "on".to_owned());
+            let words = ["measure", "--output", "json", "-O", "qcow2", "--size", "1G", "-o"];
+            let output = Command::new(&program).args(words).arg(options).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let full = text.split("fully-allocated\":").nth(1).unwrap();
+            let full: u64 = full
+                .chars()
+                .filter(|c| !c.is_whitespace())
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+                .parse()
+                .unwrap();
+            let tables = full - (1 << 30);
+            let room = (images_mib([&settings].into_iter()) - DISK_MIB) << 20;
+            assert!(room >= tables && room < tables * 2 + (8 << 20), "{options}: {tables} {room}");
+        }
     }
 }

@@ -5,13 +5,17 @@ use super::xml::{child, text_of};
 use roxmltree::Node;
 use std::path::PathBuf;
 
-/// Attributes of `<driver>` that QEMU has as a property of the device, by libvirt's name of them.
-const PROPERTIES: [(&str, &str); 5] = [
-    ("queues", "num-queues"),
-    ("queue_size", "queue-size"),
-    ("ioeventfd", "ioeventfd"),
+/// Settings of a disk that are attributes of its `<driver>`, with libvirt's name.
+pub(super) const ATTRIBUTES: [(&str, &str); 9] = [
+    ("aio", "io"),
+    ("cache", "cache"),
+    ("detect-zeroes", "detect_zeroes"),
+    ("discard", "discard"),
     ("event_idx", "event_idx"),
+    ("ioeventfd", "ioeventfd"),
+    ("num-queues", "queues"),
     ("packed", "packed"),
+    ("queue-size", "queue_size"),
 ];
 
 /// `<disk>` of a medium that can be written.
@@ -43,7 +47,8 @@ impl<'a> Disk<'a> {
         child(self.0, "target").and_then(|target| target.attribute("dev")).unwrap_or("unnamed").to_owned()
     }
 
-    fn bus(&self) -> &'a str {
+    /// Its bus, by libvirt's name.
+    pub fn bus(&self) -> &'a str {
         let target = child(self.0, "target");
         let named = target.and_then(|target| target.attribute("bus"));
         let by_name = || match target.and_then(|target| target.attribute("dev")) {
@@ -65,7 +70,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Reads it into the twin.
-    pub fn read(&self, devices: Node<'_, '_>, twin: &mut Twin) {
+    pub fn read<'d>(&self, devices: Node<'d, 'd>, twin: &mut Twin) {
         twin.disk = TwinDisk { name: self.name(), ..TwinDisk::default() };
         let disk = &mut twin.disk;
         let source = child(self.0, "source");
@@ -82,8 +87,12 @@ impl<'a> Disk<'a> {
         if let Some(driver) = self.driver() {
             read_driver(twin, driver);
         }
-        if self.bus() == "scsi" {
-            self.controller(devices, twin);
+        if let Some(controller) = self.controller(devices) {
+            if let Some(model) = controller.attribute("model").filter(|model| !model.starts_with("virtio")) {
+                twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
+            } else if let Some(driver) = child(controller, "driver") {
+                read_driver(twin, driver);
+            }
         }
         if child(self.0, "backingStore").is_some_and(|backing| backing.has_children()) {
             twin.lacks("backing image: the scratch image has none");
@@ -107,20 +116,17 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// The `<driver>` of its virtio-scsi controller.
-    fn controller(&self, devices: Node<'_, '_>, twin: &mut Twin) {
+    /// The controller of a SCSI disk.
+    pub fn controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
+        if self.bus() != "scsi" {
+            return None;
+        }
         let index = child(self.0, "address").and_then(|address| address.attribute("controller")).unwrap_or("0");
-        let controller = devices.children().find(|node| {
+        devices.children().find(|node| {
             node.tag_name().name() == "controller"
                 && node.attribute("type") == Some("scsi")
                 && node.attribute("index").unwrap_or("0") == index
-        });
-        let Some(controller) = controller else { return };
-        if let Some(model) = controller.attribute("model").filter(|model| !model.starts_with("virtio")) {
-            twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
-        } else if let Some(driver) = child(controller, "driver") {
-            read_driver(twin, driver);
-        }
+        })
     }
 }
 
@@ -132,9 +138,11 @@ fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
         Some("raw") | None => {}
         Some(other) => twin.lacks(format!("image format {other}: raw in its place")),
     }
-    for (name, key) in [("cache", "cache"), ("io", "aio")].into_iter().chain(PROPERTIES) {
-        if let Some(value) = plain(name) {
-            twin.disk.set(key, value);
+    for (key, name) in ATTRIBUTES {
+        match (key, plain(name)) {
+            // Their default, which a twin has without them.
+            ("discard", Some("ignore")) | ("detect-zeroes", Some("off")) | (_, None) => {}
+            (key, Some(value)) => twin.disk.set(key, value),
         }
     }
     if plain("iothread").is_some() || child(driver, "iothreads").is_some() {
@@ -142,12 +150,6 @@ fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
         if child(driver, "iothreads").is_some() {
             twin.lacks("<iothreads> of the disk: the twin has one iothread");
         }
-    }
-    if plain("discard") == Some("unmap") {
-        twin.disk.set("discard", "unmap");
-    }
-    if let Some(value) = plain("detect_zeroes").filter(|value| *value != "off") {
-        twin.disk.set("detect-zeroes", value);
     }
     let size = child(driver, "metadata_cache").and_then(|cache| child(cache, "max_size"));
     if let Some(size) = size.filter(|size| matches!(size.attribute("unit"), None | Some("bytes"))) {

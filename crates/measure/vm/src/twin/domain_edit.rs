@@ -1,24 +1,16 @@
 //! Changed settings of a disk in the XML of its domain, the rest of which stays as it is, letter by letter.
 
 use super::definition::{Twin, choose};
-use super::domain_disk::{Disk, disks, limit_of};
+use super::domain_disk::{ATTRIBUTES, Disk, disks, limit_of};
 use super::xml::{child, domain, text_of};
 use roxmltree::{Document, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Settings of a disk that are attributes of its `<driver>`, with libvirt's name.
-const ATTRIBUTES: [(&str, &str); 9] = [
-    ("aio", "io"),
-    ("cache", "cache"),
-    ("detect-zeroes", "detect_zeroes"),
-    ("discard", "discard"),
-    ("event_idx", "event_idx"),
-    ("ioeventfd", "ioeventfd"),
-    ("num-queues", "queues"),
-    ("packed", "packed"),
-    ("queue-size", "queue_size"),
-];
+/// Settings of virtio's device that libvirt has at a SCSI disk's controller.
+const OF_CONTROLLER: [&str; 4] = ["ioeventfd", "iothread", "num-queues", "packed"];
+/// Those that a SCSI disk has itself, of those that are attributes.
+const OF_SCSI_DISK: [&str; 4] = ["aio", "cache", "detect-zeroes", "discard"];
 /// Lines around a change in a diff.
 const CONTEXT: usize = 3;
 /// Longer texts are shown as replaced as a whole.
@@ -44,20 +36,30 @@ pub struct DomainEdit {
 pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) -> Option<DomainEdit> {
     let document = Document::parse(xml).ok()?;
     let domain = domain(&document).ok()?;
-    let all = disks(child(domain, "devices")?, &mut Twin::default());
+    let devices = child(domain, "devices")?;
+    let all = disks(devices, &mut Twin::default());
     let disk = choose(&all, Some(disk), Disk::name).ok()?;
     let mut edits = Edits { xml, all: Vec::new() };
     let mut left_out = Vec::new();
-    let mut attributes = Vec::new();
+    let (mut attributes, mut of_controller) = (Vec::new(), Vec::new());
+    let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
+    let controller = disk.controller(devices).filter(|_| is_scsi);
     for (key, value) in changed {
+        let is_of_controller = is_scsi && OF_CONTROLLER.contains(&key.as_str());
+        let is_elsewhere = is_scsi && !is_of_controller && !OF_SCSI_DISK.contains(&key.as_str());
         match key.as_str() {
-            "iothread" if value == "on" => attributes.push(("iothread", edits.iothread(domain))),
-            "bus" if value == "virtio-blk" => edits.bus(disk, &all),
+            _ if is_of_controller && controller.is_none() => left_out.push(format!("{key}={value}")),
+            "iothread" if value == "on" => {
+                let number = edits.iothread(domain);
+                if is_scsi { &mut of_controller } else { &mut attributes }.push(("iothread", number));
+            }
+            "bus" if value == "virtio-blk" => edits.bus(disk, devices),
             "cache-size" => edits.metadata_cache(disk, value),
             key if key.starts_with("throttling.") && value == "0" => {}
             key => match driver_attribute(key) {
-                Some(name) => attributes.push((name, value.clone())),
-                None => left_out.push(format!("{key}={value}")),
+                Some(name) if is_of_controller => of_controller.push((name, value.clone())),
+                Some(name) if !is_elsewhere => attributes.push((name, value.clone())),
+                _ => left_out.push(format!("{key}={value}")),
             },
         }
     }
@@ -65,6 +67,9 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
         edits.limits(limits, changed);
     }
     edits.driver(disk, &attributes);
+    if let Some(controller) = controller {
+        edits.controller(controller, &of_controller);
+    }
     let xml_after = edits.apply()?;
     // What cannot be read again is no help to anybody.
     Document::parse(&xml_after).ok()?;
@@ -108,30 +113,40 @@ impl Edits<'_> {
 
     /// One more iothread of the domain: its number.
     fn iothread(&mut self, domain: Node<'_, '_>) -> String {
-        let is_element = |node: &Node<'_, '_>| node.is_element();
-        if let Some(threads) = child(domain, "iothreads") {
-            let number = text_of(threads).parse::<u32>().unwrap_or(0).saturating_add(1).to_string();
-            if let Some(text) = threads.first_child() {
-                self.all.push((text.range(), number.clone()));
-            } else {
-                self.all.push((threads.range(), format!("<iothreads>{number}</iothreads>")));
+        let named = child(domain, "iothreadids");
+        let ids = named.iter().flat_map(Node::children).filter_map(|one| one.attribute("id")?.parse::<u32>().ok());
+        let ids: Vec<u32> = ids.collect();
+        let threads = child(domain, "iothreads");
+        let count = threads.and_then(|threads| text_of(threads).parse::<u32>().ok()).unwrap_or(0);
+        let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
+        // libvirt numbers those without an ID from 1 on, so none of them is above their count.
+        let number = ids.iter().copied().max().unwrap_or(0).max(count).saturating_add(1);
+        let text = format!("<iothreads>{}</iothreads>", count.saturating_add(1));
+        match threads {
+            Some(threads) => self.all.push((threads.range(), text)),
+            None => {
+                let is_element = |node: &Node<'_, '_>| node.is_element();
+                let after = child(domain, "vcpu").or_else(|| domain.children().find(is_element));
+                if let Some(after) = after {
+                    let indent = self.indent(after);
+                    self.insert(after.range().end, format!("{indent}{text}"));
+                }
             }
-            return number;
         }
-        let text = "<iothreads>1</iothreads>";
-        let after = child(domain, "vcpu").or_else(|| domain.children().find(is_element));
-        if let Some(after) = after {
-            let indent = self.indent(after);
-            self.insert(after.range().end, format!("{indent}{text}"));
+        if let Some(last) = named.and_then(|named| named.children().filter(Node::is_element).last()) {
+            let indent = self.indent(last);
+            self.insert(last.range().end, format!("{indent}<iothread id='{number}'/>"));
         }
-        "1".to_owned()
+        number.to_string()
     }
 
     /// The disk becomes one of virtio-blk.
-    fn bus(&mut self, disk: &Disk<'_>, all: &[Disk<'_>]) {
+    fn bus(&mut self, disk: &Disk<'_>, devices: Node<'_, '_>) {
         let Some(target) = child(disk.node(), "target") else { return };
-        let taken: BTreeSet<String> = all.iter().map(Disk::name).collect();
-        let free = ('a'..='z').map(|letter| format!("vd{letter}")).find(|name| !taken.contains(name));
+        // Also those of CD-ROM drives and of disks that are not tuned.
+        let targets = devices.children().filter_map(|node| child(node, "target")?.attribute("dev"));
+        let taken: BTreeSet<&str> = targets.collect();
+        let free = ('a'..='z').map(|letter| format!("vd{letter}")).find(|name| !taken.contains(name.as_str()));
         self.attribute(target, "dev", &free.unwrap_or_else(|| "vda".to_owned()));
         self.attribute(target, "bus", "virtio");
         // Of its former bus.
@@ -167,6 +182,29 @@ impl Edits<'_> {
             let all: String = attributes.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect();
             let indent = self.indent(first);
             self.insert(first.range().start, format!("<driver name='qemu' type='raw'{all}/>{indent}"));
+        }
+    }
+
+    /// Attributes of the `<driver>` of a disk's controller, which is added where there is none.
+    fn controller(&mut self, controller: Node<'_, '_>, attributes: &[(&str, String)]) {
+        if attributes.is_empty() {
+            return;
+        }
+        if let Some(driver) = child(controller, "driver") {
+            attributes.iter().for_each(|(name, value)| self.attribute(driver, name, value));
+            return;
+        }
+        let all: String = attributes.iter().map(|(name, value)| format!(" {name}='{}'", escaped(value))).collect();
+        let range = controller.range();
+        match controller.children().find(Node::is_element) {
+            Some(first) => {
+                let indent = self.indent(first);
+                self.insert(first.range().start, format!("<driver{all}/>{indent}"));
+            }
+            None if self.xml[range.clone()].ends_with("/>") => {
+                self.all.push((range.end - 2..range.end, format!("><driver{all}/></controller>")));
+            }
+            None => self.insert(range.end - "</controller>".len(), format!("<driver{all}/>")),
         }
     }
 
@@ -341,6 +379,45 @@ mod tests {
         let text = DOMAIN.replace("<vcpu>2</vcpu>", "<vcpu>2</vcpu><iothreads>2</iothreads>");
         let edit = edit_domain(&text, "vda", &settings(&[("iothread", "on")])).unwrap();
         assert!(edit.xml.contains("<iothreads>3</iothreads>") && edit.xml.contains("iothread='3'"), "{}", edit.xml);
+        let ids = "<iothreads>3</iothreads>\n  <iothreadids>\n    <iothread id='7'/>\n  </iothreadids>";
+        let text = DOMAIN.replace("<vcpu>2</vcpu>", &format!("<vcpu>2</vcpu>\n  {ids}"));
+        let edit = edit_domain(&text, "vda", &settings(&[("iothread", "on")])).unwrap();
+        let ids = "<iothreads>4</iothreads>\n  <iothreadids>\n    <iothread id='7'/>\n    <iothread id='8'/>\n  </iothreadids>";
+        assert!(edit.xml.contains(ids) && edit.xml.contains("iothread='8'"), "{}", edit.xml);
+    }
+
+    #[test]
+    fn a_scsi_disk_has_virtios_settings_at_its_controller() {
+        let controller = "<controller type='scsi' index='0' model='virtio-scsi'>\n      <address/>\n    </controller>\n    <disk type";
+        let text = DOMAIN.replace("bus='sata'", "bus='scsi'").replacen("<disk type", controller, 1);
+        let changed = [("aio", "native"), ("event_idx", "off"), ("iothread", "on"), ("num-queues", "2")];
+        let edit = edit_domain(&text, "sda", &settings(&changed)).unwrap();
+        let driver = "<driver iothread='1' queues='2'/>\n      <address/>";
+        let of_disk = "<driver io='native' name='qemu' type='qcow2'";
+        assert!(edit.xml.contains(driver) && edit.xml.contains(of_disk), "{}", edit.xml);
+        assert_eq!(edit.left_out, ["event_idx=off"]);
+        let empty = text.replace(">\n      <address/>\n    </controller>", "/>");
+        let edit = edit_domain(&empty, "sda", &settings(&changed)).unwrap();
+        assert!(
+            edit.xml.contains("model='virtio-scsi'><driver iothread='1' queues='2'/></controller>"),
+            "{}",
+            edit.xml
+        );
+        let without = DOMAIN.replace("bus='sata'", "bus='scsi'");
+        let edit = edit_domain(&without, "sda", &settings(&changed)).unwrap();
+        assert_eq!(edit.left_out, ["event_idx=off", "iothread=on", "num-queues=2"]);
+        assert!(!edit.xml.contains("<iothreads>"), "{}", edit.xml);
+        // What becomes a virtio-blk disk has them itself.
+        let both = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk"), ("iothread", "on")])).unwrap();
+        assert!(both.xml.contains("<driver iothread='1' name='qemu'"), "{}", both.xml);
+    }
+
+    #[test]
+    fn a_new_target_is_none_of_another_device() {
+        let cdrom = "<disk type='file' device='cdrom'><target dev='vdb' bus='virtio'/><readonly/></disk>\n  </devices>";
+        let text = DOMAIN.replace("  </devices>", cdrom);
+        let edit = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk")])).unwrap();
+        assert!(edit.xml.contains("<target dev='vdc' bus='virtio'/>"), "{}", edit.xml);
     }
 
     proptest! {

@@ -120,12 +120,25 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         return Vec::new();
     }
     let file = |name: &str| recording.folder.join("tuned").join(name).display().to_string();
-    if found.like.as_ref().is_some_and(|like| like.domain_xml.is_some()) {
-        let define = shell_line(&["virsh".to_owned(), "define".to_owned(), file("domain.xml")]);
-        return vec![
-            shell_line(&["cat".to_owned(), file("domain.diff")]),
-            format!("{define}  # then shut the domain down and start it"),
-        ];
+    if let Some(xml) = found.like.as_ref().and_then(|like| like.domain_xml.as_deref()) {
+        let line = |words: &[&str]| shell_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let (diff, tuned, undo) = (file("domain.diff"), file("domain.xml"), file("undo.xml"));
+        let cat = line(&["cat", &diff]);
+        let define = |file: &str| line(&["virsh", "define", file]);
+        let started = "then shut the domain down and start it";
+        // Its password is not in the XML that was read, and would be gone after `virsh define`.
+        if xml.contains("<graphics") {
+            let name = xml.split_once("<name>").and_then(|(_, rest)| rest.split_once("</name>"));
+            let name = name.map_or("DOMAIN", |(name, _)| name);
+            let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
+            return vec![
+                cat,
+                format!("{} >{}", line(&["virsh", "dumpxml", "--inactive", "--security-info", name]), line(&[&undo])),
+                format!("{} && {}  # {started}", line(&["patch", "-o", &tuned, &undo, &diff]), define(&tuned)),
+                format!("{}  # undo", define(&undo)),
+            ];
+        }
+        return vec![cat, format!("{}  # {started}", define(&tuned)), format!("{}  # undo", define(&undo))];
     }
     vec![shell_line(&["cat".to_owned(), file("qemu.args"), file("libvirt.xml"), file("UNDO.md")])]
 }

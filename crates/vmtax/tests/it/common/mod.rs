@@ -15,7 +15,7 @@ pub use plant::{
 };
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 pub use terminal::terminal;
-pub use vms::{Busy, Domain, Ends, Quota, until, virsh};
+pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, virsh};
 
 use serde_json::Value;
 use std::cell::RefCell;

@@ -105,16 +105,15 @@ impl Drop for Quota {
 /// One test at a time: the daemons that it started end with it.
 static LIBVIRT: Mutex<()> = Mutex::new(());
 
-/// libvirt's daemons of the system, started where none answers, and a domain in them. Both end with the value.
-pub struct Domain {
-    pub name: String,
+/// libvirt's daemons of the system, started where none answers; those end with the value.
+pub struct Libvirt {
     _daemons: Vec<Ends>,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Domain {
-    /// `None`, and said, where libvirt is not installed. `limits` is an element of the disk's XML, or nothing.
-    pub fn start(place: &Place, disk: &Path, limits: &str) -> Option<Domain> {
+impl Libvirt {
+    /// `None`, and said, where libvirt is not installed.
+    pub fn start() -> Option<Libvirt> {
         if !Path::new("/usr/sbin/libvirtd").exists() || !Path::new("/usr/bin/virsh").exists() {
             skipped("libvirt is not installed");
             return None;
@@ -126,6 +125,20 @@ impl Domain {
             daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"].map(|daemon| Ends::start(daemon, "")).into();
             until("libvirt answers", || answers().then_some(()));
         }
+        Some(Libvirt { _daemons: daemons, _alone: alone })
+    }
+}
+
+/// A domain that runs in them until the value ends.
+pub struct Domain {
+    pub name: String,
+    _libvirt: Libvirt,
+}
+
+impl Domain {
+    /// `None`, and said, where libvirt is not installed. `limits` is an element of the disk's XML, or nothing.
+    pub fn start(place: &Place, disk: &Path, limits: &str) -> Option<Domain> {
+        let libvirt = Libvirt::start()?;
         let name = format!("vmtax-test-{}", std::process::id());
         let xml = format!(
             "<domain type='qemu'><name>{name}</name><memory unit='MiB'>96</memory><vcpu>2</vcpu>\
@@ -134,7 +147,7 @@ impl Domain {
              <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
             disk.display()
         );
-        let domain = Domain { name, _daemons: daemons, _alone: alone };
+        let domain = Domain { name, _libvirt: libvirt };
         let xml = place.put("domain.xml", xml);
         assert!(virsh(&["create", xml.to_str().unwrap()]).is_some(), "no domain of {}", xml.display());
         Some(domain)
