@@ -133,7 +133,7 @@ impl Edits<'_> {
                 }
             }
         }
-        if let Some(last) = named.and_then(|named| named.children().filter(Node::is_element).last()) {
+        if let Some(last) = named.and_then(|named| named.children().rfind(Node::is_element)) {
             let indent = self.indent(last);
             self.insert(last.range().end, format!("{indent}<iothread id='{number}'/>"));
         }
