@@ -2,11 +2,12 @@
 
 mod size_times;
 mod state;
+mod workspace;
 mod write_trial;
 
 use crate::control;
 use crate::exec;
-use crate::images::{Images, no_program};
+use crate::images::no_program;
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::Placement;
 use crate::shares::{self, ShareSetup};
@@ -21,16 +22,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::CpuTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Variant, Warning, WorkloadName,
-    WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
-use vmtax_vm::{
-    CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
-    Streams, disk_images_mib,
-};
+use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams};
 use vmtax_workload::CheckedPlan;
+pub use workspace::Workspace;
 use write_trial::{TrialNotes, note_boot, note_memory_tree};
 
 /// Below this, steal time of the host during a trial is not reported, percent.
@@ -55,21 +53,6 @@ pub struct Watch<'a> {
     pub go_on: &'a mut dyn FnMut(u32) -> bool,
     /// What the recording has already: `None` of a plan that is carried out as a whole.
     pub before: Option<BeforePart>,
-}
-
-/// The scratch folder of a run and what its guests boot from; the parts of a tuning share them. Removed with the value.
-#[derive(Debug)]
-pub struct Workspace {
-    scratch: Scratch,
-    images: Images,
-}
-
-impl Workspace {
-    fn create(plan: &CheckedPlan, requirements: Option<&Requirements>, folder: &Path) -> Result<Workspace, RunError> {
-        let scratch = Scratch::create(folder, needs(plan)?)?;
-        let images = Images::make(plan, requirements, &shares::methods(plan)?, &scratch)?;
-        Ok(Workspace { scratch, images })
-    }
 }
 
 /// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
@@ -143,20 +126,6 @@ pub fn run(
         run.note_time(boot[boot.len() - 1]);
     }
     Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))
-}
-
-fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
-    let shares::Written { files_bytes, share: written } = shares::written(plan)?;
-    let guest = plan.machines.iter().any(|m| m.is_linux_guest());
-    let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
-    let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Disk).then_some(DiskKind::Data);
-    let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
-    let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
-    let disks: Vec<BTreeMap<String, String>> = plan.variants.iter().map(Variant::disk).collect();
-    let images_mib = if disk.is_some() { images_mib + disk_images_mib(disks.iter()) } else { images_mib };
-    // A command uses the host's files.
-    let files = guest && plan.command().is_none();
-    Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
 }
 
 impl<'a> Run<'a> {

@@ -3,6 +3,7 @@
 
 mod command_line;
 mod definition;
+mod diff;
 mod domain_disk;
 mod domain_edit;
 mod domain_xml;
