@@ -223,7 +223,9 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     Some(match step.phase {
         GuestTunePhase::Screening => {
             let open = counted(step.configurations.len() as u64 - 1, "change");
-            let kept = found.total.filter(|_| !first.is_empty()).map_or(String::new(), |total| {
+            // Once, after its confirmation.
+            let is_new = spec.parts.last().is_some_and(|part| part.phase == GuestTunePhase::Confirmation);
+            let kept = found.total.filter(|_| is_new && !first.is_empty()).map_or(String::new(), |total| {
                 format!("confirmed: {} takes {} less time. Next, beside it: ", spec.name(first), gain(&total))
             });
             let against = if first.is_empty() { "the baseline".to_owned() } else { spec.name(first) };
