@@ -5,7 +5,7 @@ use crate::analysis::StudyError;
 use crate::diagnose;
 use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm, with_help};
 use crate::reproduce::Evidence;
-use crate::tune_guest::GuestTuneOptions;
+use crate::tune_guest::{GuestTuneOptions, Measuring};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -41,13 +41,15 @@ const MAX_BYTES: u64 = 1 << 30;
 With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and restored. \
 What helps is measured once more; what helps again stays on, and `vmtax undo` restores it. Nothing is restarted. \
 What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start restores it.
-Without --vm: boots guests of its own, from QEMU's defaults of a virtio-blk disk to the settings that make WORKLOAD faster on \
-this host: each change alone, what helps together, and what is left anew on fresh boots, which alone give the gain that is \
+Without --vm: boots guests of its own, from QEMU's defaults to the settings that make WORKLOAD faster on \
+this host (disk, CPU, kernel arguments, memory, TCG, file share, network, by what it uses): each change alone, what helps together, and what is left anew on fresh boots, which alone give the gain that is \
 stated. What is kept is in the recording's folder tuned/, as QEMU and libvirt take it. See docs/tune.md.
 
 Examples:
   vmtax tune -- disk rw=randwrite
   vmtax tune --from cache=writethrough -- exec ./import.sh big.csv
+  vmtax tune --from backend=user -- net-rr
+  vmtax tune --from share.msize=8192 --metric tree.large-cold -- tree
   vmtax tune --vm web01
   vmtax tune --vm web01 --apply
   vmtax tune --vm db --apply --metric-command './transactions-per-second' --higher-is-better
@@ -60,13 +62,14 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// What may be changed, comma separated: live (this VM alone), host (settings of the host, for all its VMs)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "live")]
+    /// What applying a change may cost, comma separated: live (of the running VM), replug (of a device), guest-reboot, restart (of the
+    /// VM), host (settings of the host, for all its VMs) [default: with --vm live, the only one besides host; else all but host]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     allow: Vec<Allowed>,
-    /// What decides: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
-    /// [default: what each change is for]
-    #[arg(long, value_name = "METRIC", value_parser = metric)]
-    metric: Option<LiveMetric>,
+    /// What decides. With --vm: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
+    /// [default: what each change is for]; else a figure of the workload, as syscalls.getpid
+    #[arg(long, value_name = "METRIC")]
+    metric: Option<String>,
     /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better
     #[arg(long, value_name = "CMD", conflicts_with = "metric")]
     metric_command: Option<String>,
@@ -88,19 +91,44 @@ pub struct TuneOptions {
 enum Allowed {
     /// The VM, while it runs.
     Live,
+    /// A device, which is unplugged.
+    Replug,
+    /// What the guest takes at its boot.
+    GuestReboot,
+    /// What QEMU takes when it starts.
+    Restart,
     /// The host.
     Host,
 }
 
-fn metric(text: &str) -> Result<LiveMetric, String> {
+impl Allowed {
+    fn cost(self) -> ChangeCost {
+        match self {
+            Allowed::Live => ChangeCost::Live,
+            Allowed::Replug => ChangeCost::Replug,
+            Allowed::GuestReboot => ChangeCost::GuestReboot,
+            Allowed::Restart => ChangeCost::VmRestart,
+            Allowed::Host => ChangeCost::HostSetting,
+        }
+    }
+}
+
+fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
     let names = || LiveMetric::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    LiveMetric::named(text).ok_or_else(|| format!("choose from {}", names()))
+    LiveMetric::named(text).ok_or_else(|| {
+        OptionsError::Usage(format!("--metric '{}' is none of a running VM: choose from {}", text.escape_default(), names()))
+    })
 }
 
 /// Without a running VM: of a guest that is booted for it.
 impl StudyOptions for TuneOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        self.guest.plan(host, self.duration, self.block)
+        let allowed: Vec<ChangeCost> = match self.allow.as_slice() {
+            [] => vec![ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart],
+            named => named.iter().map(|allowed| allowed.cost()).collect(),
+        };
+        let (duration, block, metric) = (self.duration, self.block, self.metric.as_deref());
+        self.guest.plan(host, &Measuring { duration, block, metric, allowed: &allowed })
     }
 }
 
@@ -110,9 +138,14 @@ impl TuneOptions {
     /// # Errors
     /// [`OptionsError`] for a name that stands for no VM, or for several, and options of a running VM without one.
     pub fn diagnosis(&self) -> Result<Option<CheckedPlan>, OptionsError> {
-        let is_of_vm = self.apply || self.metric.is_some() || self.metric_command.is_some();
-        if self.vm.is_none() && is_of_vm {
-            return OptionsError::usage("--apply and --metric are of a running VM: name it with --vm");
+        if self.vm.is_none() && (self.apply || self.metric_command.is_some()) {
+            return OptionsError::usage("--apply and --metric-command are of a running VM: name it with --vm");
+        }
+        if self.vm.is_some() {
+            self.metric.as_deref().map(live_metric).transpose()?;
+            if self.allow.iter().any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host)) {
+                return OptionsError::usage("a running VM is neither replugged nor restarted: --allow takes live and host with --vm");
+            }
         }
         self.vm.as_ref().map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose)).transpose()
     }
@@ -130,7 +163,7 @@ impl TuneOptions {
             apply: self.apply,
             time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
             block_ms: milliseconds(self.block.unwrap_or(BLOCK_S)),
-            metric: command.or(self.metric.map(TuneMetric::Vm)),
+            metric: command.or(self.metric.as_deref().map(live_metric).transpose()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
         };
@@ -148,7 +181,7 @@ impl TuneOptions {
                 let is_host = change.cost == ChangeCost::HostSetting;
                 let why = if is_host && !self.allow.contains(&Allowed::Host) {
                     Some("it changes the host for all its VMs: `--allow live,host` tries it")
-                } else if !is_host && !self.allow.contains(&Allowed::Live) {
+                } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live) {
                     Some("--allow does not name live")
                 } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
                     Some("it can give back less than 2 % of the time")

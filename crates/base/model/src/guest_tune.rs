@@ -1,8 +1,8 @@
 //! What `vmtax tune` tries on a guest that it boots, what it measured, what it found.
 
-use crate::{BeforeAfter, Comparison, Metric, NotTried, TuneVerdict, Variant};
+use crate::{BeforeAfter, ChangeCost, Comparison, Metric, NotTried, TuneVerdict, Variant};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// What is tried on a guest that is booted for it. It is the plan's `[tune-guest]`; the plan's first variant is the
@@ -56,12 +56,15 @@ pub struct TwinOf {
 pub struct GuestCandidate {
     /// What it is called: `aio=native`.
     pub name: String,
-    /// The settings, over the baseline's, as in [`Variant::set`].
+    /// The settings, over the baseline's, as in [`Variant::set`]; [`GuestTuneSpec::LEFT_OUT`] removes one.
     pub set: BTreeMap<String, String>,
     /// When it harms.
     pub trap: String,
     /// What is published of it.
     pub source: String,
+    /// What applying it to a VM costs; absent in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<ChangeCost>,
 }
 
 /// Why rounds are measured.
@@ -104,6 +107,8 @@ pub struct GuestTuneStep {
 impl GuestTuneSpec {
     /// What the baseline is called.
     pub const BASELINE: &str = "baseline";
+    /// A candidate's value of a setting that removes it from the baseline's.
+    pub const LEFT_OUT: &str = "default";
     /// More do not fit into a tuning.
     pub const MAX_CANDIDATES: usize = 24;
 
@@ -120,6 +125,7 @@ impl GuestTuneSpec {
         for candidate in configuration.iter().filter_map(|number| self.candidates.get(*number)) {
             set.extend(candidate.set.clone());
         }
+        set.retain(|_, value| value != GuestTuneSpec::LEFT_OUT);
         set
     }
 
@@ -181,4 +187,28 @@ pub struct GuestTuneFindings {
     pub boots: u32,
     /// How long it took, s.
     pub seconds: f64,
+}
+
+impl GuestTuneFindings {
+    /// The settings that differ between the baseline and what is kept: name, before, after; a side is `None` where it has none.
+    pub fn changed(&self) -> Vec<(&str, Option<&str>, Option<&str>)> {
+        let (before, after) = (&self.baseline, &self.tuned);
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let sides = keys.into_iter().map(|key| {
+            (key.as_str(), before.get(key).map(String::as_str), after.get(key).map(String::as_str))
+        });
+        sides.filter(|(_, before, after)| before != after).collect()
+    }
+
+    /// Whether a setting of the measured disk is among them.
+    pub fn changes_disk(&self) -> bool {
+        let is_network = self.metric.workload().needs_network();
+        !is_network && self.changed().iter().any(|(key, ..)| Variant::is_of_disk(key))
+    }
+
+    /// Whether another setting is.
+    pub fn changes_guest(&self) -> bool {
+        let is_network = self.metric.workload().needs_network();
+        self.changed().iter().any(|(key, ..)| is_network || !Variant::is_of_disk(key))
+    }
 }

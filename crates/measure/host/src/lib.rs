@@ -27,6 +27,6 @@ pub use command::{Answer, ask_command};
 pub use error::HostError;
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;
-pub use qemu::best_qemu;
+pub use qemu::{best_qemu, usable_qemus};
 pub use system_files::{CpuTime, meminfo};
 pub use version::QemuVersion;

@@ -1,6 +1,7 @@
 //! What a tuning of a guest found.
 
 use super::handover::files;
+use super::handover_guest;
 use crate::analysis::{Analysis, ReportFile, StudyError};
 use crate::reproduce::Evidence;
 use vmtax_model::GuestTuneFindings;
@@ -39,7 +40,9 @@ impl Analysis for GuestTuning<'_> {
     }
 
     fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
-        Ok(files(&self.findings, &vmtax_report::tune_guest::answer(self.recording, &self.findings)))
+        let answer = vmtax_report::tune_guest::answer(self.recording, &self.findings);
+        let of_disk = if self.findings.changes_disk() { files(&self.findings, &answer) } else { Vec::new() };
+        Ok(of_disk.into_iter().chain(handover_guest::file(&self.findings, &answer)).collect())
     }
 }
 

@@ -1,11 +1,13 @@
-//! Which settings of QEMU's disk path make a workload faster, in a guest that is booted for it.
+//! Which settings make a workload faster, in a guest that is booted for it.
 
 mod analysis;
 mod candidates;
 mod fio;
 mod handover;
+mod handover_guest;
 mod like;
 mod options;
 
 pub(crate) use analysis::GuestTuning;
 pub use options::GuestTuneOptions;
+pub(crate) use options::Measuring;

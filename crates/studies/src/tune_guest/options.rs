@@ -1,6 +1,6 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
-use super::candidates::{Tuned, candidates, defaults, uncovered};
+use super::candidates::{Settings, Tuned, candidates, defaults, uncovered};
 use super::fio::{self, Job};
 use super::like;
 use crate::exec::root_share;
@@ -8,8 +8,8 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, NotTried, Plan, Study, Variant, WorkloadName,
-    WorkloadSpec,
+    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, NotTried, Plan, Study, Tree, Variant,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
@@ -20,11 +20,13 @@ const DURATION_S: f64 = 900.0;
 const BLOCK_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
+/// The tree of workloads of a share.
+const TREE: Tree = Tree { files: 500, bytes: 500 * Tree::SMALL + (16 << 20), path: None };
 
 /// What `vmtax tune` takes for a guest that it boots.
 #[derive(Debug, Args)]
 pub struct GuestTuneOptions {
-    /// Without --vm: what a guest that is booted for it is tuned for: disk with its options, or exec CMD ARGS
+    /// Without --vm: what a guest that is booted for it is tuned for: a workload with its options, or exec CMD ARGS
     /// [default: disk rw=randread]
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
@@ -37,10 +39,10 @@ pub struct GuestTuneOptions {
     /// Take the block requests of this fio job file in place of WORKLOAD; what they cannot do is refused by its name
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
     fio: Option<PathBuf>,
-    /// Setting of the disk to begin with, in place of QEMU's default: KEY=VALUE; may be repeated
+    /// Setting to begin with, in place of QEMU's default: KEY=VALUE, as a variant of `vmtax compare` has it; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
-    /// Also try what loses data when the host fails (cache=unsafe)
+    /// Also try what loses data when the host fails (cache=unsafe), or opens the guest's kernel to its programs (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
     #[command(flatten)]
@@ -48,16 +50,11 @@ pub struct GuestTuneOptions {
 }
 
 impl GuestTuneOptions {
-    /// The plan; `duration` in all and `block` of a workload in each boot, s.
+    /// The plan of a tuning.
     ///
     /// # Errors
-    /// [`OptionsError`] for another workload, several machines, and settings of another form.
-    pub(crate) fn plan(
-        &self,
-        host: &HostFacts,
-        duration: Option<f64>,
-        block: Option<f64>,
-    ) -> Result<CheckedPlan, OptionsError> {
+    /// [`OptionsError`] for several workloads or machines, a metric that the workload does not give, and settings of another form.
+    pub(crate) fn plan(&self, host: &HostFacts, how: &Measuring<'_>) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
             return OptionsError::usage("a tuning takes as many rounds as it needs: bound it with --duration");
         }
@@ -70,51 +67,61 @@ impl GuestTuneOptions {
         };
         let guest = like.as_mut().map_or_else(Guest::default, |twin| like::guest(twin, machine));
         let job = self.fio.as_deref().map(fio::job).transpose()?;
-        let is_command = self.words.first().is_some_and(|first| first.parse() == Ok(WorkloadName::Exec));
-        let requests = if is_command { None } else { Some(self.requests(job.as_ref(), block)?) };
-        let work = requests.as_ref().map(block_work).transpose()?;
+        let argv = self.words.split_first().filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
+        let argv = argv.map(|(_, argv)| argv);
+        let workload = match argv {
+            Some(_) => WorkloadSpec::new(WorkloadName::Exec),
+            None => self.workload(job.as_ref(), how.block)?,
+        };
+        let metric = metric(&workload, how.metric)?;
+        let is_disk = workload.name == WorkloadName::Disk;
+        if like.is_some() && !is_disk && argv.is_none() {
+            return OptionsError::usage("--like makes a twin of a VM's disk: tune it for disk or exec CMD");
+        }
+        let work = is_disk.then(|| block_work(&workload)).transpose()?;
         // A command writes to the disk.
         let writes = work.as_ref().is_none_or(|work| work.write);
         let is_uncovered = like.as_ref().is_some_and(|twin| uncovered(&twin.disk.set, twin.disk.size).is_some());
         if let Some(twin) = &mut like {
             like::size(twin, is_uncovered, writes);
         }
-        let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults() };
+        let named = self.named(how.allowed)?;
+        let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults(workload.name) };
         baseline.set.extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        baseline.set.extend(settings(&self.from, "KEY=VALUE, as in --from cache=writethrough")?);
-        let disk = baseline.disk();
-        if let Some(other) = baseline.set.keys().find(|key| !disk.contains_key(*key)) {
-            return OptionsError::usage(format!(
-                "--from is of the disk's settings, which {} is not: use the guest's own options",
-                other.escape_default()
-            ));
+        let command = argv.map(|argv| command(argv, &mut baseline)).transpose()?;
+        if named.contains_key("share") {
+            baseline.set.retain(|key, _| !key.starts_with("share."));
         }
-        let command = match self.words.split_first() {
-            Some((first, argv)) if first.parse() == Ok(WorkloadName::Exec) => Some(command(argv, &mut baseline)?),
-            _ => None,
-        };
-        let (workload, metric) = match command {
-            Some(_) => (WorkloadSpec::new(WorkloadName::Exec), Metric::ExecWall),
-            None => (requests.unwrap_or_else(|| WorkloadSpec::new(WorkloadName::Disk)), Metric::DiskRate),
-        };
+        baseline.set.extend(named.clone());
         // One that cannot be used is an error of the run, with its reason.
-        let qemu = self.common.guest.qemu.as_deref().or(guest.qemu.as_deref());
-        let named = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
+        let qemu = baseline.qemu().or(self.common.guest.qemu.as_deref()).or(guest.qemu.as_deref());
+        let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
+        let qemus = vmtax_host::usable_qemus();
         let tuned = Tuned {
-            qemu: named.as_ref().or(host.qemu.first()),
+            qemu: of_guest.as_ref().or(host.qemu.first()),
+            qemus: &qemus,
             machine,
             cpus: self.common.guest.settings.cpus.unwrap_or(guest.cpus),
+            host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            workload: workload.name,
+            command: argv.unwrap_or_default(),
             requests: work.as_ref(),
             size: like.as_ref().and_then(|twin| twin.disk.size),
             risks_data: self.risks_data,
+            allowed: how.allowed,
+            named: &named,
         };
-        let (candidates, mut not_tried) = candidates(&tuned, &disk);
+        let (mut candidates, mut not_tried) = candidates(&tuned, &baseline.set);
+        for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
+            let why = format!("more than {} changes do not fit into a tuning", GuestTuneSpec::MAX_CANDIDATES);
+            not_tried.push(NotTried { action: more.name, line: String::new(), why });
+        }
         if is_uncovered && writes {
             let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
                        for reads";
             not_tried.push(NotTried { action: "l2-cache-size".to_owned(), line: String::new(), why: why.to_owned() });
         }
-        let budget_s = duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
+        let budget_s = how.duration.unwrap_or(DURATION_S).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
         let job_notes = job.map_or_else(Vec::new, |job| job.notes);
         let spec = GuestTuneSpec {
             metric,
@@ -126,12 +133,30 @@ impl GuestTuneOptions {
             parts: Vec::new(),
         };
         let study = Study::TuneGuest(GuestTune { spec: Box::new(spec), command });
+        let tree = workload.name.needs_share().then_some(TREE);
         let plan = Plan::new("tune", 1, vec![machine], vec![workload]);
-        self.common.complete(Plan { study, guest, variants: vec![baseline], ..plan })
+        self.common.complete(Plan { study, guest, tree, variants: vec![baseline], ..plan })
     }
 
-    /// The block requests, by the words or the fio `job`.
-    fn requests(&self, job: Option<&Job>, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+    /// The settings that the user named.
+    fn named(&self, allowed: &[ChangeCost]) -> Result<Settings, OptionsError> {
+        let named = settings(&self.from, "KEY=VALUE, as in --from cache=writethrough")?;
+        let is_of_machine = |key: &str| ["machine", "cpus", "memory-mib"].contains(&key);
+        if let Some(key) = named.keys().find(|key| is_of_machine(key)) {
+            return OptionsError::usage(format!("--from {key} is what the guest is: use --{}", key.replace("-mib", "")));
+        }
+        let of_host = named.keys().find(|key| key.starts_with(Variant::OF_HOST));
+        match of_host.filter(|_| !allowed.contains(&ChangeCost::HostSetting)) {
+            Some(key) => OptionsError::usage(format!(
+                "--from {} changes the host while its guests run: allow it with --allow restart,host",
+                key.escape_default()
+            )),
+            None => Ok(named),
+        }
+    }
+
+    /// The workload, by the words or the fio `job`.
+    fn workload(&self, job: Option<&Job>, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
             [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
             [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
@@ -139,11 +164,42 @@ impl GuestTuneOptions {
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(block.unwrap_or(BLOCK_S)))?;
         match named.as_slice() {
-            [one] if one.name == WorkloadName::Disk => Ok(one.clone()),
+            [one] => Ok(one.clone()),
             _ => OptionsError::usage(
-                "a disk is tuned for block requests or a command: `vmtax tune -- disk rw=randwrite`, `vmtax tune -- exec CMD`",
+                "a guest is tuned for one workload or a command: `vmtax tune -- disk rw=randwrite`, `vmtax tune -- exec CMD`",
             ),
         }
+    }
+}
+
+/// How a tuning is measured.
+pub(crate) struct Measuring<'a> {
+    /// How long in all, s.
+    pub duration: Option<f64>,
+    /// How long a workload runs in each boot, s.
+    pub block: Option<f64>,
+    /// The figure that decides, as `syscalls.getpid`.
+    pub metric: Option<&'a str>,
+    /// What applying a change may cost.
+    pub allowed: &'a [ChangeCost],
+}
+
+/// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
+fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
+    let all: Vec<Metric> = workload.name.metrics().collect();
+    let ids = || all.iter().map(|metric| metric.id()).collect::<Vec<_>>().join(", ");
+    if let Some(id) = named {
+        return all.iter().copied().find(|metric| metric.id() == id).ok_or_else(|| {
+            OptionsError::Usage(format!("--metric '{}' is none of {}: choose from {}", id.escape_default(), workload.name, ids()))
+        });
+    }
+    // Of the system calls those that are measured.
+    let only = |metric: &&Metric| metric.operation().is_some_and(|name| workload.options.get("only").is_some_and(|only| only == name));
+    let usual = [Metric::DiskRate, Metric::ExecWall, Metric::NetRrRate, Metric::NetPpsReceived, Metric::MemoryBandwidth];
+    match (all.as_slice(), all.iter().find(only), all.iter().find(|metric| usual.contains(metric))) {
+        ([one], ..) | (_, Some(one), _) | (_, None, Some(one)) => Ok(*one),
+        _ if all.is_empty() => OptionsError::usage(format!("{} gives no figure to tune for", workload.name)),
+        _ => OptionsError::usage(format!("{} has several figures: name the one that decides with --metric: {}", workload.name, ids())),
     }
 }
 

@@ -28,6 +28,7 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
         set: BTreeMap::from([(format!("x{number}"), "on".to_owned())]),
         trap: String::new(),
         source: String::new(),
+        cost: None,
     };
     let spec = GuestTuneSpec {
         metric: Metric::DiskRate,

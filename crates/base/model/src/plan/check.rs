@@ -5,7 +5,7 @@ use super::error::{PlanError, range};
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, WorkloadName};
+use crate::{Machine, Probes, ShareMethod, WorkloadName};
 use std::fmt::Display;
 
 /// Traces of one VM: its host's, its own, QEMU's, and some parts of each.
@@ -122,6 +122,10 @@ impl Plan {
                 "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
             );
         }
+        let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));
+        if has_memory && variant.share()?.is_some_and(|share| share.method == ShareMethod::Virtiofs) {
+            return refused("virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out");
+        }
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
@@ -184,8 +188,8 @@ impl Plan {
                 Ok(())
             }
             Study::TuneGuest(tune) => {
-                if !matches!(self.machines[..], [machine] if machine.is_guest()) || self.tree.is_some() {
-                    return invalid("the study 'tune-guest' tunes one guest, without a tree: name one guest machine");
+                if !matches!(self.machines[..], [machine] if machine.is_guest()) {
+                    return invalid("the study 'tune-guest' tunes one guest: name one guest machine");
                 }
                 if let Some(why) = tune.spec.fault() {
                     return invalid(format!("[tune-guest]: {why}"));

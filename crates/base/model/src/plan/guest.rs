@@ -64,6 +64,9 @@ pub struct Guest {
     /// QEMU arguments after vmtax's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub qemu_args: Vec<String>,
+    /// Single properties, by [`Guest::PROPERTIES`]: `accel.tb-size` → `512`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
     /// Where its threads run on the host; `split` in comparisons and `none` elsewhere when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinning: Option<Pinning>,
@@ -85,6 +88,7 @@ impl Default for Guest {
             machine_type: None,
             firmware: None,
             qemu_args: Vec::new(),
+            properties: BTreeMap::new(),
             pinning: None,
         }
     }
@@ -120,13 +124,36 @@ impl Guest {
         "pinning",
     ];
 
-    /// This guest with those of the settings that are [`Guest::KEYS`]: a kernel brings its own modules, arguments come
+    /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
+    /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`).
+    pub const PROPERTIES: [&str; 3] = ["cpu-flag.", "accel.", "memory-backend."];
+    /// Beginning of a single argument of the kernel: `kernel-arg.idle=poll`.
+    pub const KERNEL_ARG: &str = "kernel-arg.";
+
+    /// Whether a variant's setting is of the guest as a whole.
+    pub fn has_setting(key: &str) -> bool {
+        Guest::KEYS.contains(&key)
+            || key.starts_with(Guest::KERNEL_ARG)
+            || Guest::PROPERTIES.iter().any(|prefix| key.starts_with(prefix))
+    }
+
+    /// The properties of one kind, as QEMU takes them behind a name: `,tb-size=512`. `prefix` is of [`Guest::PROPERTIES`].
+    pub fn properties_of(&self, prefix: &str) -> String {
+        let own = self.properties.iter().filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, value)));
+        own.map(|(key, value)| format!(",{key}={}", value.replace(',', ",,"))).collect()
+    }
+
+    /// This guest with those of the settings that are [`Guest::has_setting`]: a kernel brings its own modules, arguments come
     /// after those that are there.
     ///
     /// # Errors
     /// A message: a size that is not a number, modules without a kernel.
     pub(crate) fn with(&self, settings: &BTreeMap<String, String>) -> Result<Guest, String> {
         let mut guest = self.clone();
+        let more_args = |guest: &mut Guest, text: &str| {
+            let own = guest.kernel_args.take();
+            guest.kernel_args = Some(own.map_or(text.to_owned(), |own| format!("{own} {text}")));
+        };
         for (key, text) in settings {
             let number = || text.parse().map_err(|_| format!("{key} is '{text}': give a number"));
             let file = || Some(PathBuf::from(text));
@@ -139,15 +166,19 @@ impl Guest {
                 "kernel" => (guest.kernel, guest.modules) = (file(), settings.get("modules").map(PathBuf::from)),
                 "modules" if settings.contains_key("kernel") => {}
                 "modules" => return Err("modules is given without kernel: give both".to_owned()),
-                "kernel-args" | "append" => {
-                    guest.kernel_args = Some(guest.kernel_args.map_or(text.clone(), |own| format!("{own} {text}")));
-                }
+                "kernel-args" | "append" => more_args(&mut guest, text),
                 "cpu-model" => guest.cpu_model = Some(text.clone()),
                 "machine-type" => guest.machine_type = Some(text.clone()),
                 "firmware" => guest.firmware = file(),
                 "qemu-args" | "options" => guest.qemu_args.extend(text.split_whitespace().map(str::to_owned)),
                 "pinning" => guest.pinning = Some(text.parse()?),
-                _ => {}
+                key => {
+                    if let Some(name) = key.strip_prefix(Guest::KERNEL_ARG) {
+                        more_args(&mut guest, &format!("{name}={text}"));
+                    } else if Guest::has_setting(key) {
+                        guest.properties.insert(key.to_owned(), text.clone());
+                    }
+                }
             }
         }
         Ok(guest)
@@ -181,6 +212,16 @@ impl Guest {
                     "{name} is '{}': give a name and its properties without blanks, NAME,KEY=VALUE; \
                      `qemu-system-x86_64 {known}` lists the names",
                     value.escape_default()
+                )));
+            }
+        }
+        for (key, value) in &self.properties {
+            let name = Guest::PROPERTIES.iter().find_map(|prefix| key.strip_prefix(prefix)).unwrap_or_default();
+            text(&format!("guest.properties: {key}"), value, Guest::MAX_LEN)?;
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+                return Err(PlanError::Invalid(format!(
+                    "guest.properties: '{}' is no property: give cpu-flag.NAME, accel.NAME or memory-backend.NAME",
+                    key.escape_default()
                 )));
             }
         }
@@ -259,6 +300,7 @@ mod tests {
             machine_type: Some("7".to_owned()),
             firmware: seven(),
             qemu_args: vec!["-b".to_owned(), "c".to_owned()],
+            properties: BTreeMap::new(),
             pinning: Some(Pinning::Split),
         };
         assert_eq!(guest, expected);
@@ -266,6 +308,20 @@ mod tests {
         assert_eq!((former.kernel_args, former.qemu_args), (expected.kernel_args, expected.qemu_args));
         assert_eq!(former.modules, None, "those of another kernel");
         assert!(usual.with(&set(&[("modules", "x")])).is_err() && usual.with(&set(&[("cpus", "some")])).is_err());
+    }
+
+    #[test]
+    fn a_variant_sets_single_properties_and_kernel_arguments() {
+        let usual = Guest { kernel_args: Some("a=1".to_owned()), ..Guest::default() };
+        let words = [("accel.tb-size", "8"), ("accel.thread", "single"), ("cpu-flag.x2apic", "off"), ("kernel-arg.idle", "poll")];
+        let guest = usual.with(&set(&words)).unwrap();
+        assert_eq!(guest.kernel_args.as_deref(), Some("a=1 idle=poll"));
+        let of = |prefix| guest.properties_of(prefix);
+        assert_eq!([of("accel."), of("cpu-flag."), of("memory-backend.")], [",tb-size=8,thread=single", ",x2apic=off", ""]);
+        assert_eq!(guest.check(), Ok(()));
+        assert!(words.iter().all(|(key, _)| Guest::has_setting(key)) && !Guest::has_setting("cache"));
+        let odd = usual.with(&set(&[("cpu-flag.a,b", "on")])).unwrap().check().unwrap_err().to_string();
+        assert!(odd.contains("cpu-flag.a,b"), "{odd}");
     }
 
     #[test]

@@ -27,6 +27,7 @@ impl Plan {
             ("guest.qemu-args", qemu_args),
         ];
         all.extend(own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        all.extend(guest.properties.iter().map(|(key, value)| (format!("guest.{key}"), value.clone())));
         if let (Some(range), Some(size)) = (self.range(), trial.step) {
             if let Some(of_guest) = all.get_mut(&range.option) {
                 *of_guest = size.to_string();

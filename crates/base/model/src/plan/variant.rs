@@ -17,7 +17,7 @@ pub struct Variant {
     /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `bus`, `format` and
     /// `image.OPTION` (as `qemu-img create -o` has them) of it; where a network card is measured, its properties, with `backend`
     /// for what is behind it; `share` and
-    /// `share.OPTION` for the tree; [`Guest::KEYS`] for the guest as a whole; `host.SETTING` for the host; `machine` for
+    /// `share.OPTION` for the tree; [`Guest::has_setting`] for the guest as a whole; `host.SETTING` for the host; `machine` for
     /// the only one of the plan's machines on which it is built.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
@@ -68,13 +68,16 @@ impl Variant {
 
     /// The settings of the measured disk or network card.
     pub fn disk(&self) -> BTreeMap<String, String> {
-        let other = |key: &str| {
-            Guest::KEYS.contains(&key)
-                || ["machine", "share", NetBackend::KEY].contains(&key)
-                || key.starts_with("share.")
-                || key.starts_with(Self::OF_HOST)
-        };
-        self.set.iter().filter(|(key, _)| !other(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        self.set.iter().filter(|(key, _)| Variant::is_of_disk(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    /// Whether a setting is of the measured disk or network card.
+    pub fn is_of_disk(key: &str) -> bool {
+        let other = Guest::has_setting(key)
+            || ["machine", "share", NetBackend::KEY].contains(&key)
+            || key.starts_with("share.")
+            || key.starts_with(Self::OF_HOST);
+        !other
     }
 
     /// The plan's guest as this variant has it.

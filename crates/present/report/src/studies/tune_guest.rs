@@ -7,7 +7,7 @@ use crate::text::when;
 use crate::view::{self, host, origin};
 use vmtax_model::{
     Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneStep, Plan, TrialRecord, TuneVerdict,
-    Verdict, Warning, shell_line,
+    Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -33,7 +33,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         vec![rounds, view::guests_in_short(plan), workload(recording), from(found), when(&recording.manifest.started)];
     Report {
         study: "compare",
-        title: "Tuning of a guest's disk".to_owned(),
+        title: "Tuning of a guest".to_owned(),
         answer: answer(recording, found),
         basis: [place, host(recording)].concat(),
         next: next(recording, found),
@@ -140,7 +140,10 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         }
         return vec![cat, format!("{}  # {started}", define(&tuned)), format!("{}  # undo", define(&undo))];
     }
-    vec![shell_line(&["cat".to_owned(), file("qemu.args"), file("libvirt.xml"), file("UNDO.md")])]
+    let of_disk = if found.changes_disk() { vec!["qemu.args", "libvirt.xml", "UNDO.md"] } else { Vec::new() };
+    let of_guest = found.changes_guest().then_some("guest.md");
+    let files = of_disk.into_iter().chain(of_guest).map(file);
+    vec![shell_line(&["cat".to_owned()].into_iter().chain(files).collect::<Vec<_>>())]
 }
 
 /// Figures besides the one that decides that are shown to be worse with what is kept.
@@ -195,6 +198,7 @@ fn published(found: &GuestTuneFindings) -> Table {
     let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
     Table::of("What is published of these changes", &found.candidates)
         .column(Column::words("change"), |row| row.candidate.name.clone())
+        .column(Column::words("applying it takes"), |row| row.candidate.cost.map_or(NONE.to_owned(), |cost| cost.to_string()))
         .column(Column::words("published").broken(40, 20), |row| or_none(&row.candidate.source))
         .column(Column::words("when it harms").broken(40, 20), |row| or_none(&row.candidate.trap))
         .done()
@@ -208,7 +212,7 @@ fn method(recording: &Recording) -> Vec<String> {
                last rounds give the gain that is stated, so that it is not overstated because the best was chosen.";
     let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all that is read comes from the host's memory, which \
                 a larger image would not.";
-    let has_disk = recording.plan.command().is_none();
+    let has_disk = recording.plan.workloads.iter().any(|workload| workload.name == WorkloadName::Disk);
     [Some(how), has_disk.then_some(disk)].into_iter().flatten().map(str::to_owned).collect()
 }
 

@@ -42,15 +42,19 @@ pub(super) fn guest(
     image: &GuestImage,
     network: Option<(&NetworkLink, i32)>,
 ) -> Vec<String> {
-    let (accelerator, usual_cpu) = match setup.machine.is_kvm() {
-        true => ("kvm", "host"),
-        false => ("tcg,thread=multi", "max"),
-    };
+    let usual_cpu = if setup.machine.is_kvm() { "host" } else { "max" };
     let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
-    let machine = format!("{}{}", machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE), share::machine(setup.share));
-    let cpu = cpu_model.as_deref().unwrap_or(usual_cpu);
+    let mut machine =
+        format!("{}{}", machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE), share::machine(setup.share));
+    let memory = setup.guest.properties_of("memory-backend.");
+    let cpu = format!("{}{}", cpu_model.as_deref().unwrap_or(usual_cpu), setup.guest.properties_of("cpu-flag."));
     let mut arguments = Arguments::new(qemu, MONITOR);
-    arguments.add(["-machine", &machine, "-accel", accelerator, "-cpu", cpu]);
+    if !memory.is_empty() {
+        machine += ",memory-backend=memory";
+        let size = setup.guest.memory_mib;
+        arguments.add(["-object", &format!("memory-backend-ram,id=memory,size={size}M{memory}")]);
+    }
+    arguments.add(["-machine", &machine, "-accel", &accelerator(setup), "-cpu", &cpu]);
     if let Some(firmware) = firmware {
         arguments.add(["-bios", &firmware.display().to_string()]);
     }
@@ -93,6 +97,14 @@ pub(super) fn guest(
     arguments.0
 }
 
+/// The accelerator with its properties; TCG has a thread for each vCPU unless they say otherwise.
+fn accelerator(setup: &Setup<'_>) -> String {
+    let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg);
+    let own = setup.guest.properties_of("accel.");
+    let is_threaded = accelerator != Accelerator::Tcg || own.contains(",thread=") || !setup.machine.has_kernel();
+    format!("{}{}{own}", accelerator.as_str(), if is_threaded { "" } else { ",thread=multi" })
+}
+
 /// The network card's backend.
 fn backend(link: &NetworkLink, descriptor: i32) -> String {
     match &link.end {
@@ -125,9 +137,8 @@ pub(super) fn network_descriptor(server: Option<&ServerAddress>) -> i32 {
 }
 
 pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Vec<String> {
-    let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg).as_str();
     let mut arguments = Arguments::new(qemu, MICRO_MONITOR);
-    arguments.add(["-machine", micro::MACHINE, "-accel", accelerator]);
+    arguments.add(["-machine", micro::MACHINE, "-accel", &accelerator(setup)]);
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
     arguments.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
     if let Some(file) = setup.scratch.image(setup.disk) {

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Plants one bad setting at a time in guests that vmtax boots, and lets `vmtax tune` find it: its remedy has to be kept, beside
+candidates that are controls. Writes the table of docs/tuning.md from what was measured.
+
+    bench/tuning_proofs.py [--kernel VMLINUX] [--only NAME,…] [--state FILE] [--again] [--list]
+
+Goes on where it stopped: what stands in the state file is not measured again, except with --again. --kernel: the Linux guest for KVM (a
+PVH vmlinux); without it proofs on KVM are left out. Exits 0 when all was measured, 1 when not, 2 when something is
+missing; a remedy that is not kept is said in the table. As root.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
+VMTAX = os.environ.get("VMTAX", os.path.abspath(f"{TARGET}/x86_64-unknown-linux-gnu/release/vmtax"))
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "tuning.md")
+# The tables of the page, each between two such lines.
+CODE_STATE = "guest-antipatterns"
+TABLES = ("proofs", "code")
+# Candidates beside the remedy: what tune must not keep for nothing, or keeps by right.
+CONTROLS = 1
+TIMEOUT_S = 900
+# A machine that boots in a third of the time; the clock of the ACPI PM timer is of q35.
+MICROVM = ["--machine-type", "microvm,pcie=on,rtc=on,acpi=on", "--memory", "512M"]
+Q35 = ["--memory", "512M"]
+# This host cannot restore what it may not write: settings of the host are asked for.
+HOST = ["--allow", "restart,guest-reboot,host"]
+
+# Name, machine, what is planted, the workload, the remedy's candidate, further options.
+PROOFS = [
+    ("io-limit", "micro-tcg", ["throttling.iops-total=400"], "disk count=200 time=0", "without throttling.iops-total", []),
+    ("bandwidth-limit", "kvm", ["throttling.bps-total=4000000"], "disk bs=64K", "without throttling.bps-total", MICROVM),
+    ("acpi-pm-clock", "kvm", ["kernel-arg.clocksource=acpi_pm"], "syscalls only=clock_gettime_vdso", "without kernel-arg.clocksource=acpi_pm", Q35),
+    ("ioeventfd", "kvm", ["ioeventfd=off"], "disk rw=randread depth=32", "ioeventfd=on", MICROVM),
+    ("slirp", "kvm", ["backend=user"], "net-stream", "backend=tap", MICROVM),
+    ("checksum-offload", "kvm", ["backend=tap", "csum=off"], "net-stream", "csum=on", MICROVM),
+    ("tx-timer", "kvm", ["backend=tap", "tx=timer"], "net-rr protocol=tcp connect=each", "tx=bh", MICROVM),
+    ("net-ioeventfd", "kvm", ["backend=tap", "ioeventfd=off"], "net-stream", "ioeventfd=on", MICROVM),
+    ("event-idx", "kvm", ["event_idx=off"], "disk rw=randread depth=32", "event_idx=on", MICROVM),
+    ("write-through", "kvm", ["cache=writethrough"], "disk rw=randwrite", "cache=writeback", MICROVM),
+    ("9p-msize", "kvm", ["share.msize=8192"], "tree", "share.msize=512000", [*MICROVM, "--metric", "tree.large-cold"]),
+    ("9p-cache", "kvm", ["share=9p"], "tree", "share.cache=loose", [*MICROVM, "--metric", "tree.small-warm"]),
+    ("9p-mapped-attributes", "kvm", ["share=9p", "share.security-model=mapped-xattr"], "names", "without share.security-model=mapped-xattr", [*MICROVM, "--metric", "names.stat"]),
+    ("9p-fid-list", "kvm", ["share=9p", "share.cache=loose", "qemu=5.2"], "open-fids count=4000", "qemu=7.2.22", [*MICROVM, "--metric", "open-fids.open_close"]),
+    ("9p-to-image", "kvm", ["share=9p"], "tree", "share=erofs", [*MICROVM, "--metric", "tree.small-cold"]),
+    ("no-huge-pages", "kvm", ["host.thp=never"], "memory block-size=64M access-mode=rnd", "without host.thp=never", [*MICROVM, *HOST]),
+    ("serial-console", "kvm", [], "exec sh -c seq|20000>/dev/console", "kernel-arg.console=hvc0", MICROVM),
+    ("flushes", "kvm", [], "exec dd if=/dev/zero of=file bs=4k count=1000 oflag=dsync", "cache=unsafe", [*MICROVM, "--unsafe"]),
+    ("unused-devices", "kvm", ["disks=100"], "disk rw=randread", "without disks=100", Q35),
+    ("small-l2-cache", "kvm", ["format=qcow2", "image.size=64G", "l2-cache-size=64K"], "disk rw=randread", "l2-cache-size=8388608", MICROVM),
+    ("mmio-notify", "kvm", [], "disk rw=randread depth=32", "modern-pio-notify=on", MICROVM),
+    ("9p-to-virtiofs", "kvm", ["share=9p"], "tree", "share=virtiofs,share.cache=always", [*MICROVM, "--metric", "tree.small-warm"]),
+    ("shared-cpu", "kvm", ["pinning=one-cpu"], "net-rr", "without pinning=one-cpu", MICROVM),
+    ("logged-blocks", "tcg", ["qemu-args=-d exec -D /dev/null"], "cpu", "without qemu-args=-d exec -D /dev/null", []),
+    ("single-step", "tcg", ["qemu-args=-singlestep"], "cpu", "without qemu-args=-singlestep", []),
+    ("tcg-one-thread", "tcg", ["accel.thread=single"], "cpu threads=2", "without accel.thread=single", ["--cpus", "2"]),
+    ("tcg-clock", "tcg", ["kernel-arg.clocksource=hpet"], "syscalls only=clock_gettime_vdso", "without kernel-arg.clocksource=hpet", []),
+    ("tcg-small-tb-cache", "tcg", ["accel.tb-size=1"], "syscalls only=fork", "without accel.tb-size=1", []),
+    ("tcg-cpu-model", "tcg", [], "cpu", "cpu-model=qemu64", []),
+    ("prealloc", "kvm", [], "exec dd if=/dev/zero of=/dev/null bs=300M count=1", "memory-backend.prealloc=on", MICROVM),
+]
+
+# What a guest's own code does, the remedy, what is published.
+KEVLAR = "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar)"
+CODE = {
+    "uart-polling": ("reads the UART's status before each byte", "write without asking, or `console=hvc0`", f"{KEVLAR}: a part of getpid, 13,000 → 200 ns"),
+    "cursor-moves": ("moves the VGA's cursor with each character", "move it once a line, or `-vga none`", f"{KEVLAR}: 320 VM exits for a line of 80 characters"),
+    "fast-tick": ("lets the timer tick at 1000 Hz", "100 Hz", f"{KEVLAR}: no figure of its own"),
+    "eoi-by-memory": ("ends interrupts by MMIO", "x2APIC, or PV EOI", "Linux commit ae7a2a3fb6f8: half of an interrupt's VM exits"),
+    "pm-timer-clock": ("reads the clock from the PM timer", "the TSC", "Linux commit ad3610919e6f: an exit to QEMU of 5,800 cycles a reading"),
+    "hpet-clock": ("reads the clock from the HPET", "the TSC", "Linux commit ad3610919e6f: an exit to QEMU of 5,800 cycles a reading"),
+    "clock-division": ("divides ticks by 64 bits", "multiply and shift", f"{KEVLAR}: no figure of its own"),
+    "trace-line": ("prints a trace line in an interrupt", "no trace line", f"{KEVLAR}: read 12,798 → 391 ns"),
+    "lock-saves-interrupts": ("saves interrupts around each lock", "a plain lock", f"{KEVLAR}: no figure of its own"),
+    "two-copies": ("copies 16 bytes in two calls", "one call", f"{KEVLAR}: no figure of its own"),
+}
+
+
+def guest(kernel):
+    """The options of a Linux guest at native speed on a KVM that runs user mode alone."""
+    mhz = re.search(r"tsc: (?:Refined TSC clocksource calibration|Detected) ?:? ?([\d.]+) MHz", subprocess.run(["dmesg"], capture_output=True, text=True).stdout)
+    khz = os.environ.get("VMTAX_TSC_KHZ") or (str(round(float(mhz.group(1)) * 1000)) if mhz else "2445426")
+    cpu = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57"
+    words = ["--kernel", kernel, "--firmware", "qboot.rom", "--cpu-model", cpu]
+    for word in (f"tsc_early_khz={khz}", "tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"):
+        words += ["--kernel-arg", word]
+    return words
+
+
+def run(words, timeout=TIMEOUT_S, cwd=None):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, cwd=cwd)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return done.stdout
+
+
+def chosen(plan, remedy):
+    """The plan with the remedy and the first controls alone, and whether the remedy is a candidate."""
+    mark = "[[tune-guest.candidate]]\n"
+    head, *parts = plan.split(mark)
+    # What follows the last candidate is of the plan.
+    last, tail = parts[-1], ""
+    rest = re.search(r"^\[\[?(?!tune-guest\.)", last, re.M)
+    if rest:
+        parts[-1], tail = last[: rest.start()], last[rest.start():]
+    name = lambda part: re.search(r'^name = "(.*)"$', part, re.M).group(1)
+    kept = [part for part in parts if name(part) == remedy]
+    # No other value of the remedy's own settings.
+    keys = set(re.findall(r'^"?([\w.-]+)"? = ', kept[0].split(".set]\n")[1], re.M)) if kept else set()
+    own = lambda part: set(re.findall(r'^"?([\w.-]+)"? = ', part.split(".set]\n")[1], re.M))
+    controls = [part for part in parts if name(part) != remedy and not own(part) & keys and not name(part).startswith("qemu=")]
+    return head + "".join(mark + part for part in kept + controls[:CONTROLS]) + tail, bool(kept)
+
+
+def prove(proof, kernel, folder):
+    """What is measured of one planted setting."""
+    name, machine, planted, workload, remedy, options = proof
+    words = [VMTAX, "tune", "--machine", machine] + (guest(kernel) if machine == "kvm" else [])
+    for setting in planted:
+        words += ["--from", setting]
+    words += ["--block", "0.5", "--duration", "8m"] + options
+    plan, is_tried = chosen(run(words + ["--dry-run", "--"] + [word.replace("|", " ") for word in workload.split()]), remedy)
+    if not is_tried:
+        raise RuntimeError(f"{remedy} is not tried")
+    path, out = os.path.join(folder, f"{name}.toml"), os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write(plan)
+    shutil.rmtree(out, ignore_errors=True)
+    found = json.loads(run([VMTAX, "run", "--json", "-q", "--output", out, path]))["findings"]
+    rows = {row["name"]: row for row in found["candidates"]}
+    kept = [row["name"] for row in found["candidates"] if row["verdict"] == "keep"]
+    row = rows[remedy]
+    own = row["confirmation"] or row["screening"]
+    shutil.rmtree(out, ignore_errors=True)
+    return {
+        "planted": planted, "machine": machine, "workload": workload, "remedy": remedy, "kept": kept, "verdict": row["verdict"],
+        "is_confirmed": bool(row["confirmation"]), "ratio": own and own["ratio"], "why": row["why"],
+        "metric": found["metric"], "before": found["before"], "after": found["after"], "source": row["source"],
+        "seconds": found["seconds"], "boots": found["boots"], "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def figure(value, metric):
+    """A figure with its unit."""
+    if value is None:
+        return "?"
+    if metric.startswith(("syscalls.", "open-fids.", "names.")) or "latency" in metric:
+        for unit, size in (("ms", 1e6), ("µs", 1e3), ("ns", 1)):
+            if value >= size or unit == "ns":
+                return f"{value / size:.4g} {unit}"
+    if metric == "exec.wall":
+        return f"{value:.3g} s"
+    unit = " MiB/s" if any(word in metric for word in ("throughput", "bandwidth", "large", "mmap", "bonnie.")) else "/s"
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + unit
+
+
+def row(name, found):
+    planted = ", ".join(f"`{word}`" for word in found["planted"]) or "nothing"
+    machine = {"kvm": "KVM", "tcg": "TCG", "micro-tcg": "micro-guest, TCG", "micro-kvm": "micro-guest, KVM"}[found["machine"]]
+    workload = found["workload"].replace("|", " ")
+    head = f"| {planted} | {machine}, `{workload}` | `{found['remedy']}` |"
+    if found["verdict"] != "keep":
+        ratio = found["ratio"]
+        seen = f": ×{ratio['median']:.2f}" if ratio else ""
+        why = f" ({found['why'].rstrip('.')})" if found["why"] else ""
+        return f"{head} not shown: {found['verdict']}{seen}{why} | | {found['source']} |"
+    ratio = found["ratio"]
+    low, high = (100 * (1 - ratio["interval"][end]) for end in ("high", "low"))
+    also = [f"`{other}`" for other in found["kept"] if other != found["remedy"]]
+    also = " (beside " + ", ".join(also) + ")" if also else ""
+    gain = f"{100 * (1 - ratio['median']):.1f} % ({low:.1f} to {high:.1f} %){also}"
+    moved = f"{figure(found['before'], found['metric'])} → {figure(found['after'], found['metric'])}"
+    return f"{head} {gain} | {moved} | {found['source']} |"
+
+
+def code(folder):
+    """What the fixes of the antipatterns give in the micro-guest, by KVM."""
+    out = os.path.join(folder, "code")
+    words = ["run", "guest-antipatterns", "--machine", "micro-kvm", "--rounds", "8", "--json", "-q", "--output", out]
+    found = json.loads(run([VMTAX] + words))["findings"]["machines"][0]["rows"]
+    shutil.rmtree(out, ignore_errors=True)
+    return found
+
+
+def code_row(found):
+    does, remedy, source = CODE.get(found["antipattern"], (found["antipattern"], "", "no published figure"))
+    before, after = (found[end]["ns"]["median"] for end in ("before", "after"))
+    moved = f"{figure(before, 'latency')} → {figure(after, 'latency')}"
+    ratio = found["ratio"]
+    low, high = (ratio["interval"][end] for end in ("low", "high"))
+    times = lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    gain = f"×{times(ratio['median'])} ({times(low)} to {times(high)})"
+    if found["emulated"]:
+        gain = "not comparable: one of the two runs at CPL 0, which this KVM emulates"
+    elif low <= 1:
+        gain = f"not shown: {gain}"
+    return f"| {does} | {remedy} | {gain} | {moved} | {source} |"
+
+
+def write(state):
+    """The tables of the page."""
+    with open(PAGE, encoding="utf-8") as file:
+        text = file.read()
+    order = [proof[0] for proof in PROOFS if proof[0] in state]
+    proofs = ["| planted | guest, workload | remedy | gain (95 % CI) | figure | published |", "|---|---|---|---|---|---|"]
+    proofs += [row(name, state[name]) for name in order if state[name]["verdict"] == "keep"]
+    proofs += [row(name, state[name]) for name in order if state[name]["verdict"] != "keep"]
+    of_code = ["| the guest | remedy | time with it ÷ without (95 % CI) | figure | published |", "|---|---|---|---|---|"]
+    of_code += [code_row(found) for found in state.get(CODE_STATE, [])]
+    for name, lines in zip(TABLES, (proofs, of_code)):
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        text = text.split(begin)[0] + begin + "\n" + "\n".join(lines) + "\n" + end + text.split(end)[1]
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
+    parser.add_argument("--only", default="", help="proofs, separated by commas")
+    parser.add_argument("--state", default="/var/tmp/vmtax-tuning-proofs.json", help="what was measured already")
+    parser.add_argument("--again", action="store_true", help="measure also what the state has")
+    parser.add_argument("--list", action="store_true", help="print the proofs, measure nothing")
+    arguments = parser.parse_args()
+    only = set(filter(None, arguments.only.split(",")))
+    proofs = [proof for proof in PROOFS if not only or proof[0] in only]
+    if arguments.list:
+        for name, machine, planted, workload, remedy, _ in proofs:
+            print(f"{name:18} {machine:9} {' '.join(planted) or 'nothing':34} {workload:36} {remedy}")
+        return 0
+    missing = [name for name in ("qemu-system-x86_64", VMTAX) if not shutil.which(name)] + ["root"] * (os.geteuid() != 0)
+    if missing:
+        print("bench: missing: " + ", ".join(missing), file=sys.stderr)
+        return 2
+    state = {}
+    if os.path.exists(arguments.state):
+        with open(arguments.state, encoding="utf-8") as file:
+            state = json.load(file)
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="vmtax-bench-", dir="/var/tmp") as folder:
+        if (CODE_STATE not in state or arguments.again) and not only:
+            try:
+                state[CODE_STATE] = code(folder)
+            except (RuntimeError, subprocess.TimeoutExpired) as why:
+                print(f"{CODE_STATE:18} not measured: {why}", flush=True)
+                wrong += 1
+        for proof in proofs:
+            name = proof[0]
+            if (name in state and not arguments.again) or (proof[1] == "kvm" and not arguments.kernel):
+                continue
+            try:
+                state[name] = prove(proof, arguments.kernel, folder)
+            except (RuntimeError, subprocess.TimeoutExpired) as why:
+                print(f"{name:18} not measured: {why}", flush=True)
+                wrong += 1
+                continue
+            with open(arguments.state + ".new", "w", encoding="utf-8") as file:
+                json.dump(state, file, indent=1)
+            os.replace(arguments.state + ".new", arguments.state)
+            write(state)
+            found = state[name]
+            print(f"{name:18} {found['verdict']:12} {found['boots']} boots, {found['seconds']:.0f} s: {row(name, found)}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+//! What a tuning of a guest tries: the changes that can move its workload, each with where it applies, when it harms, what is
+//! published.
+
+mod disk;
+mod guest;
+mod known;
+mod network;
+mod share;
+
+pub(crate) use known::{Settings, Tuned, uses_disk};
+
+use known::{Known, cost_of};
+use std::collections::BTreeMap;
+use vmtax_model::{
+    Guest, GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName, parse_size,
+};
+
+/// When another bus harms.
+const TRAP_OF_BUS: &str = "The guest needs the driver of virtio-blk, and finds the disk by another name.";
+
+/// What QEMU sets by itself: what a baseline that sets something else is tried with.
+fn default_of(key: &str, cpus: u32) -> Option<String> {
+    Some(match key {
+        "bus" => "virtio-blk".to_owned(),
+        "format" => "raw".to_owned(),
+        "discard" => "ignore".to_owned(),
+        "detect-zeroes" | "image.lazy_refcounts" => "off".to_owned(),
+        "cache" => "writeback".to_owned(),
+        "aio" => "threads".to_owned(),
+        "iothread" | "packed" | "modern-pio-notify" => "off".to_owned(),
+        "ioeventfd" | "event_idx" | "indirect_desc" | "request-merging" => "on".to_owned(),
+        "num-queues" => cpus.to_string(),
+        "queue-size" | "rx_queue_size" => "256".to_owned(),
+        "tx" => "bh".to_owned(),
+        "mrg_rxbuf" | "gso" | "csum" | "guest_csum" | "guest_tso4" | "guest_tso6" | "host_tso4" | "host_tso6" => {
+            "on".to_owned()
+        }
+        key if key.starts_with("throttling.") => "0".to_owned(),
+        _ => return None,
+    })
+}
+
+/// The baseline: of the disk QEMU's defaults that are not vmtax's own; of a share QEMU's own server, 9p.
+pub(super) fn defaults(workload: WorkloadName) -> Settings {
+    let disk = uses_disk(workload).then_some(["cache", "aio"]).into_iter().flatten();
+    let disk = disk.filter_map(|key| Some((key.to_owned(), default_of(key, 1)?)));
+    let share = workload.needs_share().then(|| ("share".to_owned(), ShareMethod::NineP.to_string()));
+    disk.chain(share).collect()
+}
+
+/// Settings that have to be something: what a guest without them would be is not known.
+const CHOICES: [&str; 8] = ["backend", "cpus", "firmware", "kernel", "memory-mib", "modules", "qemu", "share"];
+
+/// The candidates over a baseline, and what is not tried.
+pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &Settings) -> (Vec<GuestCandidate>, Vec<NotTried>) {
+    let mut all: Vec<GuestCandidate> =
+        baseline.iter().filter_map(|(key, value)| restored(tuned, key, value)).chain(newer_qemus(tuned)).collect();
+    let mut not_tried = Vec::new();
+    if baseline.contains_key("image.size") {
+        all.retain(|one| one.name != "format=raw");
+        let why = "the twin's image is larger than what is written of it".to_owned();
+        not_tried.push(NotTried { action: "format=raw".to_owned(), line: String::new(), why });
+    }
+    all.extend(l2_cache(tuned, baseline));
+    for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE].into_iter().flatten() {
+        let mut set: Settings =
+            known.set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let is_there = set.iter().all(|(key, value)| baseline.get(key) == Some(value));
+        if !(known.moves)(tuned, baseline) || is_there || all.iter().any(|one| one.set == set) {
+            continue;
+        }
+        let (mut name, mut trap) = (name_of(known), known.trap.to_owned());
+        // Another method of sharing has other options.
+        if set.contains_key("share") {
+            for option in baseline.keys().filter(|key| key.starts_with("share.")) {
+                set.entry(option.clone()).or_insert_with(|| GuestTuneSpec::LEFT_OUT.to_owned());
+            }
+        }
+        let elsewhere = if uses_disk(tuned.workload) { on_bus(known, baseline, &mut set) } else { None };
+        if known.set[0].0 == "iothread" && set.contains_key("bus") {
+            name = format!("bus=virtio-blk,{name}");
+            trap = format!("{trap} {TRAP_OF_BUS}");
+        }
+        let is_older = tuned.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
+        match (known.not_for)(tuned, baseline).or(elsewhere).or(is_older.then_some("this QEMU is older than it")) {
+            Some(why) => not_tried.push(NotTried { action: name, line: String::new(), why: why.to_owned() }),
+            None => all.push(candidate(name, set, &trap, known.source)),
+        }
+    }
+    let is_allowed = |one: &GuestCandidate| one.cost.is_none_or(|cost| tuned.allowed.contains(&cost));
+    let (all, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allowed);
+    not_tried.extend(others.into_iter().map(|one| {
+        let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
+        let why = format!("applying it costs more than --allow names ({cost})");
+        NotTried { action: one.name, line: String::new(), why }
+    }));
+    (all, not_tried)
+}
+
+fn candidate(name: String, set: Settings, trap: &str, source: &str) -> GuestCandidate {
+    let cost = Some(cost_of(&set));
+    GuestCandidate { name, set, trap: trap.to_owned(), source: source.to_owned(), cost }
+}
+
+/// What a change is called: all that it sets, unless that is long.
+fn name_of(known: &Known) -> String {
+    let words: Vec<String> = known.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if words[0].starts_with("share=") { words.join(",") } else { words[0].clone() }
+}
+
+/// What a setting would be without the user: QEMU's default, or nothing.
+fn restored(tuned: &Tuned<'_>, key: &str, value: &str) -> Option<GuestCandidate> {
+    let (name, default) = match default_of(key, tuned.cpus) {
+        Some(default) if default == value => return None,
+        Some(default) if key.starts_with("throttling.") => (format!("without {key}"), default),
+        Some(default) => (format!("{key}={default}"), default),
+        None if !tuned.named.contains_key(key) || CHOICES.contains(&key) => return None,
+        None => (format!("without {key}={value}"), GuestTuneSpec::LEFT_OUT.to_owned()),
+    };
+    let (trap, source) = match key {
+        "bus" => (TRAP_OF_BUS, "no published figure"),
+        "format" => ("No snapshots, no backing image; the image is as large as its disk.", "no published figure"),
+        "discard" => ("What the guest frees stays allocated on the host.", "no published figure"),
+        _ => ("", published(key)),
+    };
+    Some(candidate(name, BTreeMap::from([(key.to_owned(), default)]), trap, source))
+}
+
+/// What is published of a setting that is removed.
+fn published(key: &str) -> &'static str {
+    match key {
+        "accel.thread" => "google/syzkaller#3984: a thread for each vCPU boots 25 % faster",
+        "accel.tb-size" => "qemu-devel, tcg: remove tb_lock: boot and shutdown 20 % faster with 8 vCPUs; of the size itself no figure",
+        "ioeventfd" => "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
+        "event_idx" => "qemu-devel: 15 % fewer notifications",
+        "kernel-arg.clocksource" => "Linux kernel documentation, Timekeeping Virtualization: a VM exit for each reading",
+        "host.thp" => "firecracker-microvm/firecracker#6003: boot -19 to -55 %",
+        "host.halt-poll-ns" => "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
+        "share.security-model" => "Jujjuri et al., VirtFS (2010): small files 20 to 30 % slower with mapped attributes",
+        "share.msize" => "cilium #916: 174 MB/s to 6.7 GB/s",
+        "share.threads" => "virtiofs-tests, February 2021: random reads 53.2 to 77.4 MB/s without a pool of threads",
+        "cpu-flag.kvm-pv-eoi" => "Linux commit ae7a2a3fb6f8: up to half of an interrupt's VM exits",
+        "cpu-flag.kvm-pv-ipi" => "kvm mailing list: ebizzy 14 % faster, 70 % fewer MSR exits with 64 vCPUs",
+        "cpu-flag.tsc-deadline" => "Linux commit 26efe2fd92e5: a timer of 3,028 cycles takes 2,494",
+        "disks" | "memory-regions" => "QEMU commit 3aa221b382c9: 10 to 60 k requests/s with 100 devices of 32 queues each",
+        _ => "no published figure",
+    }
+}
+
+fn uses_prefix(key: &str) -> bool {
+    Guest::has_setting(key) || key.starts_with("share.") || key.starts_with(Variant::OF_HOST)
+}
+
+/// Why a change of the disk is not tried on its bus; an iothread brings the bus that it needs.
+fn on_bus(known: &Known, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
+    let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
+    let (key, value) = known.set[0];
+    if bus.starts_with("virtio") || !disk::is_of_virtio(key) || uses_prefix(key) {
+        return (key == "request-merging" && bus != "virtio-blk").then_some("it is of virtio-blk alone");
+    }
+    if (key, value) == ("iothread", "on") {
+        // It is worth little without: the two are one change.
+        set.insert("bus".to_owned(), "virtio-blk".to_owned());
+        return None;
+    }
+    Some("the disk is none of virtio: tune again once bus=virtio-blk is kept")
+}
+
+/// QEMUs of this host that are newer than the one that is used: the first, which is used where none is named, and the newest.
+fn newer_qemus(tuned: &Tuned<'_>) -> Vec<GuestCandidate> {
+    let Some(own) = tuned.qemu else { return Vec::new() };
+    let is_newer = |qemu: &&QemuFacts| version(&qemu.version) > version(&own.version);
+    let first = tuned.qemus.first().filter(is_newer);
+    let newest = tuned.qemus.iter().filter(is_newer).max_by_key(|qemu| version(&qemu.version));
+    let source = match tuned.workload.needs_share() && version(&own.version) < (7, 2) {
+        true => "9p fid list (QEMU 7.2): a copy of 278,000 files from over 2 hours to 7 minutes",
+        false => "no published figure",
+    };
+    let mut all: Vec<&QemuFacts> = first.into_iter().chain(newest).collect();
+    all.dedup_by(|a, b| a.version == b.version);
+    let set = |qemu: &QemuFacts| BTreeMap::from([("qemu".to_owned(), qemu.path.display().to_string())]);
+    let trap = "Another machine version: the guest may see other devices unless its machine type is versioned.";
+    all.into_iter().map(|qemu| candidate(format!("qemu={}", qemu.version), set(qemu), trap, source)).collect()
+}
+
+/// The whole of a qcow2 image's L2 cache, bytes, where that which these settings give it covers less; `size` of the guest's disk.
+pub(super) fn uncovered(settings: &Settings, size: Option<u64>) -> Option<u64> {
+    let number = |key: &str| settings.get(key).and_then(|text| parse_size(text));
+    settings.get("format").filter(|format| *format == "qcow2")?;
+    let cluster_size = number("image.cluster_size").unwrap_or(65536).max(512);
+    let has_subclusters = settings.get("image.extended_l2").is_some_and(|value| value == "on");
+    // `read_cache_sizes` of QEMU's qcow2 driver: of one size for both caches the refcounts get four clusters.
+    let l2_cache = number("l2-cache-size")
+        .or_else(|| Some(number("cache-size")?.saturating_sub(cluster_size.saturating_mul(4))))
+        .unwrap_or(32 << 20);
+    let entry_size = if has_subclusters { 16 } else { 8 };
+    let image = Qcow2Settings { virtual_size: size?, cluster_size, entry_size, l2_cache: Some(l2_cache) };
+    image.full_cache().checked_next_multiple_of(cluster_size).filter(|full| *full > l2_cache)
+}
+
+/// An L2 cache that covers the whole image.
+fn l2_cache(tuned: &Tuned<'_>, baseline: &Settings) -> Option<GuestCandidate> {
+    let full = uncovered(baseline, tuned.size.or_else(|| parse_size(baseline.get("image.size")?)))?;
+    // QEMU refuses an L2 cache that is larger than the size for both caches.
+    let (key, value) = match baseline.contains_key("cache-size") {
+        true => (
+            "cache-size",
+            full + 4 * baseline.get("image.cluster_size").and_then(|text| parse_size(text)).unwrap_or(65536),
+        ),
+        false => ("l2-cache-size", full),
+    };
+    Some(candidate(
+        format!("{key}={value}"),
+        BTreeMap::from([(key.to_owned(), value.to_string())]),
+        "Memory of QEMU, once the guest has used all of the image.",
+        "Proxmox wiki: 5,100 to 63,600 requests/s with 1 and 2.5 MB for 20 GB; IBM: over 10 times",
+    ))
+}
+
+/// `7.2.22` as 7 and 2.
+fn version(text: &str) -> (u32, u32) {
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

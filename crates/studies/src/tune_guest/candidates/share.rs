@@ -1,0 +1,65 @@
+//! Changes of how a guest is given a tree of files.
+
+use super::known::{Known, Settings, Tuned};
+use vmtax_host::find_program;
+use vmtax_model::WorkloadName;
+
+fn is(baseline: &Settings, method: &str) -> bool {
+    baseline.get("share").is_some_and(|share| share == method)
+}
+
+fn uses_share(tuned: &Tuned<'_>) -> bool {
+    tuned.workload.needs_share()
+}
+
+fn lacks(program: &str, why: &'static str) -> Option<&'static str> {
+    find_program(program).is_none().then_some(why)
+}
+
+/// An image is only read.
+fn needs_reads(tuned: &Tuned<'_>) -> Option<&'static str> {
+    (tuned.workload != WorkloadName::Tree).then_some("an image cannot be written")
+}
+
+pub(super) const TABLE: &[Known] = &[
+    Known {
+        set: &[("share.msize", "512000")],
+        since: (1, 0),
+        moves: |tuned, baseline| uses_share(tuned) && is(baseline, "9p"),
+        not_for: |_, _| None,
+        trap: "Some memory for each request; kernels before 5.15 take at most 512000.",
+        source: "cilium #916: 174 MB/s to 6.7 GB/s",
+    },
+    Known {
+        set: &[("share.cache", "loose")],
+        since: (1, 0),
+        moves: |tuned, baseline| uses_share(tuned) && is(baseline, "9p"),
+        not_for: |_, _| None,
+        trap: "The guest does not see what others change: for trees that it has for itself.",
+        source: "Linux kernel documentation, v9fs; lkml 2022: simple file transfers roughly 10 times as fast",
+    },
+    Known {
+        set: &[("share", "virtiofs")],
+        since: (5, 0),
+        moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "virtiofs"),
+        not_for: |_, _| lacks("virtiofsd", "virtiofsd is not installed"),
+        trap: "One more process a share, and memory that it shares with QEMU.",
+        source: "virtme-ng #9: 283.8 to 1.17 s; nixpkgs #552774: 1.00 to 1.44 times as fast",
+    },
+    Known {
+        set: &[("share", "virtiofs"), ("share.cache", "always")],
+        since: (5, 0),
+        moves: |tuned, _| uses_share(tuned),
+        not_for: |_, _| lacks("virtiofsd", "virtiofsd is not installed"),
+        trap: "The guest does not see what others change: for trees that it has for itself.",
+        source: "virtiofs-tests, December 2020: sequential reads 98 to 650 MB/s",
+    },
+    Known {
+        set: &[("share", "erofs")],
+        since: (1, 0),
+        moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "erofs"),
+        not_for: |tuned, _| needs_reads(tuned).or_else(|| lacks("mkfs.erofs", "mkfs.erofs is not installed")),
+        trap: "An image has to be made anew whenever the tree changes; the guest only reads it.",
+        source: "nixpkgs #181746: over 1000 to 249 s, the making included",
+    },
+];

@@ -1,0 +1,140 @@
+//! What a tuning hands over besides the disk's settings: those of the guest as a whole, of its share, its network card, its host.
+
+use crate::analysis::ReportFile;
+use vmtax_model::{GuestTuneFindings, NetBackend, TuneVerdict, Variant};
+
+/// The file; none where nothing of the kind is kept. `answer` is the first sentence of the report.
+pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile> {
+    if found.total.is_none() || !found.changes_guest() {
+        return None;
+    }
+    let is_network = found.metric.workload().needs_network();
+    let traps = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
+    let traps: String = traps.map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap)).collect();
+    let rows = found.changed().into_iter().filter(|(key, ..)| is_network || !Variant::is_of_disk(key));
+    let rows: String = rows.map(|(key, before, after)| row(key, before, after)).collect();
+    let content = format!(
+        "# Settings of the guest\n\n{answer}\n\n{traps}\nThe tuning changed no VM. Words in capitals are the VM's own.\n\n\
+         | setting | QEMU | libvirt | undo |\n|---|---|---|---|\n{rows}"
+    );
+    Some(ReportFile { name: "tuned/guest.md", content: content.into_bytes() })
+}
+
+fn row(key: &str, before: Option<&str>, after: Option<&str>) -> String {
+    let setting = after.map_or_else(|| format!("without {key}"), |value| format!("{key}={value}"));
+    let undo = before.map_or_else(|| "leave it out".to_owned(), |value| format!("`{key}={value}`"));
+    let [setting, qemu, libvirt] = [setting, qemu(key, after), libvirt(key, after)].map(|text| text.replace('|', "\\|"));
+    format!("| `{setting}` | {qemu} | {libvirt} | {undo} |\n")
+}
+
+/// QEMU's argument that sets it, or what sets it where QEMU does not.
+fn qemu(key: &str, value: Option<&str>) -> String {
+    let Some(value) = value else { return format!("remove {}", option_of(key)) };
+    let property = |prefix: &str| key.strip_prefix(prefix).map(|name| format!("{name}={}", value.replace(',', ",,")));
+    match key {
+        "cpu-model" => format!("`-cpu {value}`"),
+        "machine-type" => format!("`-machine {value}`"),
+        "qemu" => format!("start this QEMU: `{value}`"),
+        "qemu-args" => format!("`{value}`"),
+        "kernel-args" => format!("guest's boot loader, or `-append`: `{value}`"),
+        "pinning" => "`taskset` for each vCPU thread (`info cpus` of the monitor has them)".to_owned(),
+        "share" => format!("`vmtax share {value}` has arguments and mount command"),
+        NetBackend::KEY => backend(value).to_owned(),
+        _ => {
+            let cpu = property("cpu-flag.").map(|word| format!("`-cpu MODEL,{word}`"));
+            let accel = property("accel.").map(|word| format!("`-accel ACCELERATOR,{word}`"));
+            let memory = property("memory-backend.").map(|word| {
+                format!("`-object memory-backend-ram,id=memory,size=SIZE,{word} -machine TYPE,memory-backend=memory`")
+            });
+            let kernel = property("kernel-arg.").map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
+            let share = key.strip_prefix("share.").map(|name| of_share(name, value));
+            let host = key.strip_prefix(Variant::OF_HOST).map(|name| of_host(name, value));
+            let others = cpu.or(accel).or(memory).or(kernel).or(share).or(host);
+            others.unwrap_or_else(|| format!("`-device virtio-net-pci,netdev=NETDEV,{key}={value}`"))
+        }
+    }
+}
+
+/// Where a setting that is removed stands.
+fn option_of(key: &str) -> String {
+    let property = |prefix: &str| key.strip_prefix(prefix).map(str::to_owned);
+    let of = |option: &str, name: String| format!("`{name}` from {option}");
+    let cpu = property("cpu-flag.").map(|name| of("`-cpu`", name));
+    let accel = property("accel.").map(|name| of("`-accel`", name));
+    let memory = property("memory-backend.").map(|name| of("the guest's memory object", name));
+    let kernel = property("kernel-arg.").map(|name| of("the guest's kernel command line", name));
+    let share = property("share.").map(|name| of("the share's arguments and its mount", name));
+    let host = property(Variant::OF_HOST).map(|name| of("what sets it on the host", name));
+    cpu.or(accel).or(memory).or(kernel).or(share).or(host).unwrap_or_else(|| format!("`{key}`"))
+}
+
+fn backend(value: &str) -> &'static str {
+    match value {
+        "tap" => "`-netdev tap,id=NETDEV,ifname=TAP,script=no,downscript=no`",
+        "passt" => "`passt --socket SOCKET`, `-netdev stream,id=NETDEV,server=off,addr.type=unix,addr.path=SOCKET`",
+        _ => "`-netdev user,id=NETDEV`",
+    }
+}
+
+fn of_share(name: &str, value: &str) -> String {
+    match name {
+        "msize" | "cache" | "access" => format!("mount option in the guest: `{name}={value}`"),
+        "security-model" => format!("`-fsdev local,id=FS,path=PATH,security_model={value}`"),
+        name => format!("`{name}={value}` of the share's server"),
+    }
+}
+
+fn of_host(name: &str, value: &str) -> String {
+    match name {
+        "thp" => format!("`echo {value} > /sys/kernel/mm/transparent_hugepage/enabled` on the host"),
+        "halt-poll-ns" => format!("`echo {value} > /sys/module/kvm/parameters/halt_poll_ns` on the host"),
+        name => format!("`{name}={value}` on the host"),
+    }
+}
+
+/// libvirt's element for it.
+fn libvirt(key: &str, value: Option<&str>) -> String {
+    let text = value.unwrap_or("none");
+    let switch = if text == "off" { "disable" } else { "require" };
+    let element = match key {
+        "qemu" => format!("`<emulator>{text}</emulator>`"),
+        "pinning" => "`<cputune><vcpupin vcpu='0' cpuset='CPU'/></cputune>`".to_owned(),
+        NetBackend::KEY if text == "passt" => "`<interface type='user'><backend type='passt'/></interface>`".to_owned(),
+        NetBackend::KEY if text == "tap" => "`<interface type='bridge'>`".to_owned(),
+        "rx_queue_size" => format!("`<driver rx_queue_size='{text}'/>` of `<interface>`"),
+        "memory-backend.prealloc" => "`<memoryBacking><allocation mode='immediate'/></memoryBacking>`".to_owned(),
+        "accel.tb-size" => format!("`<features><tcg><tb-cache unit='MiB'>{text}</tb-cache></tcg></features>`"),
+        "share.security-model" => "`<filesystem accessmode='…'>`".to_owned(),
+        "share" if text == "virtiofs" => {
+            "`<filesystem type='mount'><driver type='virtiofs'/></filesystem>`, `<memoryBacking><access mode='shared'/>`".to_owned()
+        }
+        _ if key.starts_with("kernel-arg") => "`<cmdline>` where it has `<kernel>`; else in the guest".to_owned(),
+        _ if key.starts_with("host.") => "not of a domain".to_owned(),
+        _ => match key.strip_prefix("cpu-flag.") {
+            Some(flag) if value.is_some() => format!("`<cpu><feature policy='{switch}' name='{flag}'/></cpu>`"),
+            _ => "`<qemu:commandline>`, as QEMU has it".to_owned(),
+        },
+    };
+    if value.is_none() { format!("remove it: {element}") } else { element }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_setting_stands_where_qemu_and_libvirt_have_it_with_its_undo() {
+        let of = |key: &str, before, after| row(key, before, after);
+        let text = of("cpu-flag.x2apic", Some("off"), Some("on"));
+        assert!(text.contains("`-cpu MODEL,x2apic=on`") && text.contains("policy='require' name='x2apic'"), "{text}");
+        assert!(text.ends_with("| `cpu-flag.x2apic=off` |\n"), "{text}");
+        let text = of("kernel-arg.clocksource", Some("acpi_pm"), None);
+        assert!(text.starts_with("| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"), "{text}");
+        let text = of("backend", Some("user"), Some("passt"));
+        assert!(text.contains("-netdev stream") && text.contains("<backend type='passt'/>"), "{text}");
+        let text = of("share.msize", None, Some("512000"));
+        assert!(text.contains("`msize=512000`") && text.ends_with("| leave it out |\n"), "{text}");
+        assert!(of("host.thp", None, Some("always")).contains("transparent_hugepage/enabled"));
+        assert!(of("tx", Some("timer"), Some("bh")).contains("virtio-net-pci,netdev=NETDEV,tx=bh"));
+    }
+}
