@@ -21,7 +21,7 @@ const BLOCK_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
 /// The tree of workloads of a share.
-const TREE: Tree = Tree { files: 500, bytes: 500 * Tree::SMALL + (16 << 20), path: None };
+const TREE: Tree = Tree { files: 200, bytes: 200 * Tree::SMALL + (8 << 20), path: None };
 
 /// What `vmtax tune` takes for a guest that it boots.
 #[derive(Debug, Args)]

@@ -55,6 +55,14 @@ pub(super) const TABLE: &[Known] = &[
         source: "virtiofs-tests, December 2020: sequential reads 98 to 650 MB/s",
     },
     Known {
+        set: &[("share", "disk")],
+        since: (1, 0),
+        moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "disk"),
+        not_for: |_, _| lacks("mkfs.ext4", "mkfs.ext4 is not installed"),
+        trap: "A copy of the tree on a disk: host and guest do not see what the other changes.",
+        source: "nixpkgs #181746: over 1000 to 249 s with an image, its making included",
+    },
+    Known {
         set: &[("share", "erofs")],
         since: (1, 0),
         moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "erofs"),
