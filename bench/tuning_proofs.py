@@ -185,7 +185,7 @@ def row(name, found):
         ratio = found["ratio"]
         seen = f": ×{ratio['median']:.2f}" if ratio else ""
         why = f" ({found['why'].rstrip('.')})" if found["why"] else ""
-        return f"{head} not shown: {found['verdict']}{seen}{why} | | {found['source']} |"
+        return f"{head} {found['verdict']}{seen}{why} | | {found['source']} |"
     ratio = found["ratio"]
     low, high = (100 * (1 - ratio["interval"][end]) for end in ("high", "low"))
     also = [f"`{other}`" for other in found["kept"] if other != found["remedy"]]
@@ -215,7 +215,7 @@ def code_row(found):
     if found["emulated"]:
         gain = "not comparable: one of the two runs at CPL 0, which this KVM emulates"
     elif low <= 1:
-        gain = f"not shown: {gain}"
+        gain = f"inconclusive: {gain}"
     return f"| {does} | {remedy} | {gain} | {moved} | {source} |"
 
 

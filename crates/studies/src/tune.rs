@@ -116,7 +116,11 @@ impl Allowed {
 fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
     let names = || LiveMetric::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     LiveMetric::named(text).ok_or_else(|| {
-        OptionsError::Usage(format!("--metric '{}' is none of a running VM: choose from {}", text.escape_default(), names()))
+        OptionsError::Usage(format!(
+            "--metric '{}' is none of a running VM: choose from {}",
+            text.escape_default(),
+            names()
+        ))
     })
 }
 
@@ -144,7 +148,9 @@ impl TuneOptions {
         if self.vm.is_some() {
             self.metric.as_deref().map(live_metric).transpose()?;
             if self.allow.iter().any(|allowed| !matches!(allowed, Allowed::Live | Allowed::Host)) {
-                return OptionsError::usage("a running VM is neither replugged nor restarted: --allow takes live and host with --vm");
+                return OptionsError::usage(
+                    "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
+                );
             }
         }
         self.vm.as_ref().map(|vm| plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose)).transpose()

@@ -194,9 +194,9 @@ impl GuestTuneFindings {
     pub fn changed(&self) -> Vec<(&str, Option<&str>, Option<&str>)> {
         let (before, after) = (&self.baseline, &self.tuned);
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        let sides = keys.into_iter().map(|key| {
-            (key.as_str(), before.get(key).map(String::as_str), after.get(key).map(String::as_str))
-        });
+        let sides = keys
+            .into_iter()
+            .map(|key| (key.as_str(), before.get(key).map(String::as_str), after.get(key).map(String::as_str)));
         sides.filter(|(_, before, after)| before != after).collect()
     }
 

@@ -46,7 +46,7 @@ const DEFAULT: [WorkloadName; 4] =
         )
     ),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
-machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
+machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
 Metrics are analysed after each round, until all have a verdict or the budget is spent; intervals are corrected for these \

@@ -9,7 +9,8 @@ pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile
         return None;
     }
     let is_network = found.metric.workload().needs_network();
-    let traps = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
+    let traps =
+        found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
     let traps: String = traps.map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap)).collect();
     let rows = found.changed().into_iter().filter(|(key, ..)| is_network || !Variant::is_of_disk(key));
     let rows: String = rows.map(|(key, before, after)| row(key, before, after)).collect();
@@ -23,7 +24,8 @@ pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile
 fn row(key: &str, before: Option<&str>, after: Option<&str>) -> String {
     let setting = after.map_or_else(|| format!("without {key}"), |value| format!("{key}={value}"));
     let undo = before.map_or_else(|| "leave it out".to_owned(), |value| format!("`{key}={value}`"));
-    let [setting, qemu, libvirt] = [setting, qemu(key, after), libvirt(key, after)].map(|text| text.replace('|', "\\|"));
+    let [setting, qemu, libvirt] =
+        [setting, qemu(key, after), libvirt(key, after)].map(|text| text.replace('|', "\\|"));
     format!("| `{setting}` | {qemu} | {libvirt} | {undo} |\n")
 }
 
@@ -129,7 +131,10 @@ mod tests {
         assert!(text.contains("`-cpu MODEL,x2apic=on`") && text.contains("policy='require' name='x2apic'"), "{text}");
         assert!(text.ends_with("| `cpu-flag.x2apic=off` |\n"), "{text}");
         let text = of("kernel-arg.clocksource", Some("acpi_pm"), None);
-        assert!(text.starts_with("| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"), "{text}");
+        assert!(
+            text.starts_with("| `without kernel-arg.clocksource` | remove `clocksource` from the guest's"),
+            "{text}"
+        );
         let text = of("backend", Some("user"), Some("passt"));
         assert!(text.contains("-netdev stream") && text.contains("<backend type='passt'/>"), "{text}");
         let text = of("share.msize", None, Some("512000"));

@@ -143,7 +143,10 @@ impl GuestTuneOptions {
         let named = settings(&self.from, "KEY=VALUE, as in --from cache=writethrough")?;
         let is_of_machine = |key: &str| ["machine", "cpus", "memory-mib"].contains(&key);
         if let Some(key) = named.keys().find(|key| is_of_machine(key)) {
-            return OptionsError::usage(format!("--from {key} is what the guest is: use --{}", key.replace("-mib", "")));
+            return OptionsError::usage(format!(
+                "--from {key} is what the guest is: use --{}",
+                key.replace("-mib", "")
+            ));
         }
         let of_host = named.keys().find(|key| key.starts_with(Variant::OF_HOST));
         match of_host.filter(|_| !allowed.contains(&ChangeCost::HostSetting)) {
@@ -190,16 +193,28 @@ fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, Option
     let ids = || all.iter().map(|metric| metric.id()).collect::<Vec<_>>().join(", ");
     if let Some(id) = named {
         return all.iter().copied().find(|metric| metric.id() == id).ok_or_else(|| {
-            OptionsError::Usage(format!("--metric '{}' is none of {}: choose from {}", id.escape_default(), workload.name, ids()))
+            OptionsError::Usage(format!(
+                "--metric '{}' is none of {}: choose from {}",
+                id.escape_default(),
+                workload.name,
+                ids()
+            ))
         });
     }
     // Of the system calls those that are measured.
-    let only = |metric: &&Metric| metric.operation().is_some_and(|name| workload.options.get("only").is_some_and(|only| only == name));
-    let usual = [Metric::DiskRate, Metric::ExecWall, Metric::NetRrRate, Metric::NetPpsReceived, Metric::MemoryBandwidth];
+    let only = |metric: &&Metric| {
+        metric.operation().is_some_and(|name| workload.options.get("only").is_some_and(|only| only == name))
+    };
+    let usual =
+        [Metric::DiskRate, Metric::ExecWall, Metric::NetRrRate, Metric::NetPpsReceived, Metric::MemoryBandwidth];
     match (all.as_slice(), all.iter().find(only), all.iter().find(|metric| usual.contains(metric))) {
         ([one], ..) | (_, Some(one), _) | (_, None, Some(one)) => Ok(*one),
         _ if all.is_empty() => OptionsError::usage(format!("{} gives no figure to tune for", workload.name)),
-        _ => OptionsError::usage(format!("{} has several figures: name the one that decides with --metric: {}", workload.name, ids())),
+        _ => OptionsError::usage(format!(
+            "{} has several figures: name the one that decides with --metric: {}",
+            workload.name,
+            ids()
+        )),
     }
 }
 

@@ -41,8 +41,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     let words =
         "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=200 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
-    let outcome =
-        outcome.says(" changes against the baseline").says("confirmation of without throttling.iops-total");
+    let outcome = outcome.says(" changes against the baseline").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
@@ -139,7 +138,7 @@ fn a_user_network_is_found_and_a_tap_handed_over() {
 fn small_messages_of_9p_are_found() {
     let Some(kernel) = KvmGuest::given() else { return };
     let place = Place::new();
-    let words = "--from share.msize=4096 --metric tree.large-cold -- tree";
+    let words = "--from share.cache=loose --from share.msize=8192 --metric tree.large-cold -- tree";
     let found = proved(&place, &kernel, words, "share.msize=512000");
     assert_eq!(found["metric"], "tree.large-cold");
     let text = fs::read_to_string(place.path("out/tuned/guest.md")).unwrap();

@@ -124,7 +124,9 @@ impl Plan {
         }
         let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));
         if has_memory && variant.share()?.is_some_and(|share| share.method == ShareMethod::Virtiofs) {
-            return refused("virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out");
+            return refused(
+                "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",
+            );
         }
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),

@@ -313,11 +313,19 @@ mod tests {
     #[test]
     fn a_variant_sets_single_properties_and_kernel_arguments() {
         let usual = Guest { kernel_args: Some("a=1".to_owned()), ..Guest::default() };
-        let words = [("accel.tb-size", "8"), ("accel.thread", "single"), ("cpu-flag.x2apic", "off"), ("kernel-arg.idle", "poll")];
+        let words = [
+            ("accel.tb-size", "8"),
+            ("accel.thread", "single"),
+            ("cpu-flag.x2apic", "off"),
+            ("kernel-arg.idle", "poll"),
+        ];
         let guest = usual.with(&set(&words)).unwrap();
         assert_eq!(guest.kernel_args.as_deref(), Some("a=1 idle=poll"));
         let of = |prefix| guest.properties_of(prefix);
-        assert_eq!([of("accel."), of("cpu-flag."), of("memory-backend.")], [",tb-size=8,thread=single", ",x2apic=off", ""]);
+        assert_eq!(
+            [of("accel."), of("cpu-flag."), of("memory-backend.")],
+            [",tb-size=8,thread=single", ",x2apic=off", ""]
+        );
         assert_eq!(guest.check(), Ok(()));
         assert!(words.iter().all(|(key, _)| Guest::has_setting(key)) && !Guest::has_setting("cache"));
         let odd = usual.with(&set(&[("cpu-flag.a,b", "on")])).unwrap().check().unwrap_err().to_string();

@@ -198,7 +198,9 @@ fn published(found: &GuestTuneFindings) -> Table {
     let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
     Table::of("What is published of these changes", &found.candidates)
         .column(Column::words("change"), |row| row.candidate.name.clone())
-        .column(Column::words("applying it takes"), |row| row.candidate.cost.map_or(NONE.to_owned(), |cost| cost.to_string()))
+        .column(Column::words("applying it takes"), |row| {
+            row.candidate.cost.map_or(NONE.to_owned(), |cost| cost.to_string())
+        })
         .column(Column::words("published").broken(40, 20), |row| or_none(&row.candidate.source))
         .column(Column::words("when it harms").broken(40, 20), |row| or_none(&row.candidate.trap))
         .done()

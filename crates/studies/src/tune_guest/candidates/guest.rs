@@ -42,11 +42,12 @@ pub(super) const TABLE: &[Known] = &[
     Known {
         set: &[("kernel-arg.tsc", "reliable")],
         since: (1, 0),
-        moves: |tuned, _| {
-            has_kernel(tuned) && matches!(tuned.workload, WorkloadName::Syscalls | WorkloadName::Exec)
-        },
+        moves: |tuned, _| has_kernel(tuned) && matches!(tuned.workload, WorkloadName::Syscalls | WorkloadName::Exec),
         not_for: |tuned, _| {
-            tuned.machine.is_kvm().then_some("KVM's own clock, or the TSC that KVM vouches for, is read without an exit")
+            tuned
+                .machine
+                .is_kvm()
+                .then_some("KVM's own clock, or the TSC that KVM vouches for, is read without an exit")
         },
         trap: "Wrong times where the TSC is not constant: check the guest's clock against another first.",
         source: "no published figure",
@@ -56,7 +57,8 @@ pub(super) const TABLE: &[Known] = &[
         since: (1, 0),
         moves: |tuned, _| has_kernel(tuned) && computes(tuned) && tuned.machine.is_kvm(),
         not_for: |tuned, _| {
-            let risks = "the guest's programs can then read its kernel's memory: --unsafe tries it, for disposable guests";
+            let risks =
+                "the guest's programs can then read its kernel's memory: --unsafe tries it, for disposable guests";
             (!tuned.risks_data).then_some(risks)
         },
         trap: "The guest's programs can read its kernel's memory: for disposable guests.",

@@ -12,7 +12,8 @@ pub(crate) use known::{Settings, Tuned, uses_disk};
 use known::{Known, cost_of};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Guest, GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName, parse_size,
+    Guest, GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName,
+    parse_size,
 };
 
 /// When another bus harms.
@@ -63,8 +64,7 @@ pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &Settings) -> (Vec<GuestCa
     }
     all.extend(l2_cache(tuned, baseline));
     for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE].into_iter().flatten() {
-        let mut set: Settings =
-            known.set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut set: Settings = known.set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let is_there = set.iter().all(|(key, value)| baseline.get(key) == Some(value));
         if !(known.moves)(tuned, baseline) || is_there || all.iter().any(|one| one.set == set) {
             continue;
@@ -130,10 +130,14 @@ fn restored(tuned: &Tuned<'_>, key: &str, value: &str) -> Option<GuestCandidate>
 fn published(key: &str) -> &'static str {
     match key {
         "accel.thread" => "google/syzkaller#3984: a thread for each vCPU boots 25 % faster",
-        "accel.tb-size" => "qemu-devel, tcg: remove tb_lock: boot and shutdown 20 % faster with 8 vCPUs; of the size itself no figure",
+        "accel.tb-size" => {
+            "qemu-devel, tcg: remove tb_lock: boot and shutdown 20 % faster with 8 vCPUs; of the size itself no figure"
+        }
         "ioeventfd" => "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
         "event_idx" => "qemu-devel: 15 % fewer notifications",
-        "kernel-arg.clocksource" => "Linux kernel documentation, Timekeeping Virtualization: a VM exit for each reading",
+        "kernel-arg.clocksource" => {
+            "Linux kernel documentation, Timekeeping Virtualization: a VM exit for each reading"
+        }
         "host.thp" => "firecracker-microvm/firecracker#6003: boot -19 to -55 %",
         "host.halt-poll-ns" => "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
         "share.security-model" => "Jujjuri et al., VirtFS (2010): small files 20 to 30 % slower with mapped attributes",
@@ -142,7 +146,9 @@ fn published(key: &str) -> &'static str {
         "cpu-flag.kvm-pv-eoi" => "Linux commit ae7a2a3fb6f8: up to half of an interrupt's VM exits",
         "cpu-flag.kvm-pv-ipi" => "kvm mailing list: ebizzy 14 % faster, 70 % fewer MSR exits with 64 vCPUs",
         "cpu-flag.tsc-deadline" => "Linux commit 26efe2fd92e5: a timer of 3,028 cycles takes 2,494",
-        "disks" | "memory-regions" => "QEMU commit 3aa221b382c9: 10 to 60 k requests/s with 100 devices of 32 queues each",
+        "disks" | "memory-regions" => {
+            "QEMU commit 3aa221b382c9: 10 to 60 k requests/s with 100 devices of 32 queues each"
+        }
         _ => "no published figure",
     }
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use vmtax_model::{ChangeCost, Machine};
 use vmtax_workload::BlockWork;
 
-const ALLOWED: [ChangeCost; 4] =
-    [ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart];
+const ALLOWED: [ChangeCost; 4] = [ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart];
 
 /// A guest under TCG that makes block requests, of which nothing is known.
 fn tcg(named: &Settings) -> Tuned<'_> {
@@ -97,8 +96,7 @@ fn a_twins_bus_and_format_are_tried_with_the_usual_ones() {
 fn a_baseline_that_is_set_badly_is_tried_with_what_qemu_sets_by_itself() {
     let named = Settings::new();
     let tcg = Tuned { cpus: 2, ..tcg(&named) };
-    let from =
-        [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
+    let from = [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
     let all = names(&tcg, &from);
     for name in ["cache=writeback", "event_idx=on", "num-queues=2", "without throttling.iops-total", "cache=none"] {
         assert!(all.iter().any(|known| known == name), "{name}: {all:?}");
