@@ -168,7 +168,7 @@ fn another_method_of_sharing_has_its_own_options_and_a_newer_qemu_is_tried() {
     let (found, _) = candidates(&old, &settings(&[("share", "virtiofs"), ("share.threads", "1")]));
     let newer: Vec<&str> = found.iter().map(|one| &*one.name).filter(|name| name.starts_with("qemu=")).collect();
     assert_eq!(newer, ["qemu=7.2.22", "qemu=10.0.13"]);
-    assert!(found[0].source.contains("fid list"), "{:?}", found[0]);
+    assert!(found[0].source.contains("2 hours"), "{:?}", found[0]);
     let new = Tuned { qemu: Some(&all[1]), ..old };
     assert!(candidates(&new, &settings(&[("share", "9p")])).0.iter().all(|one| !one.name.starts_with("qemu=")));
 }
