@@ -140,7 +140,9 @@ fn published(key: &str) -> &'static str {
         }
         "host.thp" => "firecracker-microvm/firecracker#6003: boot -19 to -55 %",
         "host.halt-poll-ns" => "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
-        "share.security-model" => "Qemu (KVM) and 9P (Virtfs) Mounts: small files 20 to 30 % slower with mapped attributes",
+        "share.security-model" => {
+            "Qemu (KVM) and 9P (Virtfs) Mounts: small files 20 to 30 % slower with mapped attributes"
+        }
         "share.msize" => "cilium #916: 174 MB/s to 6.7 GB/s",
         "share.threads" => "virtiofs-tests, February 2021: random reads 53.2 to 77.4 MB/s without a pool of threads",
         "cpu-flag.kvm-pv-eoi" => "Linux commit ae7a2a3fb6f8: up to half of an interrupt's VM exits",
@@ -179,7 +181,9 @@ fn newer_qemus(tuned: &Tuned<'_>) -> Vec<GuestCandidate> {
     let first = tuned.qemus.first().filter(is_newer);
     let newest = tuned.qemus.iter().filter(is_newer).max_by_key(|qemu| version(&qemu.version));
     let source = match tuned.workload.needs_share() && version(&own.version) < (7, 2) {
-        true => "Make your QEMU 10 times faster with this one weird trick (2022): a copy from over 2 hours to 7 minutes",
+        true => {
+            "Make your QEMU 10 times faster with this one weird trick (2022): a copy from over 2 hours to 7 minutes"
+        }
         false => "no published figure",
     };
     let mut all: Vec<&QemuFacts> = first.into_iter().chain(newest).collect();
