@@ -60,6 +60,15 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
             },
         }
     }
+    if disk.bus() == "scsi" && !is_scsi {
+        // What its controller had, the disk was measured with, too.
+        let driver = disk.controller(devices).and_then(|controller| child(controller, "driver"));
+        for name in ["ioeventfd", "iothread", "packed", "queues"] {
+            let value = driver.and_then(|driver| driver.attribute(name));
+            let is_changed = attributes.iter().any(|(known, _)| *known == name);
+            attributes.extend(value.filter(|_| !is_changed).map(|value| (name, value.to_owned())));
+        }
+    }
     if let Some(limits) = child(disk.node(), "iotune") {
         edits.limits(limits, changed);
     }
@@ -362,6 +371,20 @@ mod tests {
         let text = DOMAIN.replace("  </devices>", cdrom);
         let edit = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk")])).unwrap();
         assert!(edit.xml.contains("<target dev='vdc' bus='virtio'/>"), "{}", edit.xml);
+    }
+
+    #[test]
+    fn a_scsi_disk_of_virtio_blk_has_what_its_controller_had() {
+        let controller = "<controller type='scsi' model='virtio-scsi'><driver iothread='1' queues='7'/></controller>";
+        let scsi = DOMAIN.replace("bus='sata'", "bus='scsi'");
+        let scsi = scsi.replace("  </devices>", &format!("{controller}\n  </devices>"));
+        let edit = edit_domain(&scsi, "sda", &settings(&[("bus", "virtio-blk"), ("num-queues", "2")])).unwrap();
+        assert!(edit.xml.contains(controller), "{}", edit.xml);
+        let driver = edit.xml.lines().find(|line| line.contains("<driver") && line.contains("qcow2")).unwrap();
+        assert!(
+            driver.contains("iothread='1'") && driver.contains("queues='2'") && !driver.contains("'7'"),
+            "{driver}"
+        );
     }
 
     proptest! {
