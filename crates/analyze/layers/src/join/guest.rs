@@ -6,8 +6,12 @@ use super::recorded::RecordedWindow;
 use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent};
-use vmtax_model::TraceFacts;
-use vmtax_trace::{EventWindow, Moment, Packet, SchedTimeline};
+use std::collections::BTreeSet;
+use vmtax_model::{Checkpoint, TraceFacts};
+use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline};
+
+/// Among so many of the latest packets is the last of any CPU whose stack is at work.
+const MAX_CPUS_AT_ONCE: usize = 16;
 
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +21,24 @@ pub(crate) struct Call {
     pub exit: Option<(u64, u32)>,
 }
 
+/// A packet that passed a checkpoint, and the client whose response it was seen to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GuestPacket {
+    pub moment: Moment,
+    pub packet: Packet,
+    /// Of a packet that the stack receives: the client that was woken for it. One that did not sleep is not.
+    pub woke: Option<i32>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct GuestWindow {
     pub tasks: SchedTimeline<Sleep>,
     /// By entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
-    pub packets: Passed<(Moment, Packet)>,
+    pub packets: Passed<GuestPacket>,
+    /// The tasks that make round trips over the network.
+    pub clients: BTreeSet<i32>,
     pub recorded: RecordedWindow,
     requests: InFlight,
 }
@@ -41,7 +56,12 @@ impl GuestWindow {
         self.recorded.take(event, if let GuestEvent::Sched(what) = what { Some(what) } else { None });
         match what {
             // 0 is every CPU's idle task at once.
-            GuestEvent::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
+            GuestEvent::Sched(what) => {
+                if let Sched::Waking { tid } = what {
+                    self.woken(cpu, tid);
+                }
+                self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
+            }
             GuestEvent::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
             GuestEvent::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
@@ -52,10 +72,23 @@ impl GuestWindow {
             GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
-            GuestEvent::Packet(checkpoint, packet) => self.packets.push(checkpoint, at, (now, packet)),
+            GuestEvent::Packet(checkpoint, packet) => {
+                self.packets.push(checkpoint, at, GuestPacket { moment: now, packet, woke: None });
+            }
             GuestEvent::Other => {}
         }
         None
+    }
+
+    /// A client is woken by the packet that its CPU's stack received last.
+    fn woken(&mut self, cpu: u32, tid: i32) {
+        if !self.clients.contains(&tid) {
+            return;
+        }
+        let mut received = self.packets.at_mut(Checkpoint::NetGuestReceive).latest_mut().take(MAX_CPUS_AT_ONCE);
+        if let Some(packet) = received.find(|packet| packet.moment.cpu == cpu) {
+            packet.woke.get_or_insert(tid);
+        }
     }
 
     /// When the oldest request began that is under way, or that was taken in since `since` and may be.

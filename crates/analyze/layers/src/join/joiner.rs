@@ -16,7 +16,7 @@ use crate::net::frames::Frames;
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts};
+use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts, thread_of_round_trip};
 use vmtax_trace::{EventWindow, Moment};
 
 /// So many times the slack a request may wait in the guest's block layer while no other is in flight: a tenth of a second
@@ -96,7 +96,10 @@ impl Join {
 
     /// For round trips over the network.
     pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, bound: u64) -> Self {
-        Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) }
+        let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
+        let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) };
+        join.guest.clients = clients;
+        join
     }
 
     /// With what the requests may lack although most have it.
