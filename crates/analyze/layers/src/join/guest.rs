@@ -10,9 +10,6 @@ use std::collections::BTreeSet;
 use vmtax_model::{Checkpoint, TraceFacts};
 use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline};
 
-/// Among so many of the latest packets is the last of any CPU whose stack is at work.
-const MAX_CPUS_AT_ONCE: usize = 16;
-
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
@@ -21,13 +18,20 @@ pub(crate) struct Call {
     pub exit: Option<(u64, u32)>,
 }
 
-/// A packet that passed a checkpoint, and the client whose response it was seen to be.
+/// A packet that passed a checkpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GuestPacket {
     pub moment: Moment,
     pub packet: Packet,
-    /// Of a packet that the stack receives: the client that was woken for it. One that did not sleep is not.
-    pub woke: Option<i32>,
+    /// The batch in which the stack received it: it has all packets of a batch before it wakes whom they are for.
+    pub batch: u64,
+}
+
+/// A client that the stack woke: for a packet of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Woken {
+    pub tid: i32,
+    pub batch: u64,
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +43,11 @@ pub(crate) struct GuestWindow {
     pub packets: Passed<GuestPacket>,
     /// The tasks that make round trips over the network.
     pub clients: BTreeSet<i32>,
+    /// Those of them that were woken. One that does not sleep when its packet comes is not.
+    pub woken: EventWindow<Woken>,
+    /// The batch that the stack receives now, and whether it woke somebody for it already.
+    batch: u64,
+    woke: bool,
     pub recorded: RecordedWindow,
     requests: InFlight,
 }
@@ -58,7 +67,10 @@ impl GuestWindow {
             // 0 is every CPU's idle task at once.
             GuestEvent::Sched(what) => {
                 if let Sched::Waking { tid } = what {
-                    self.woken(cpu, tid);
+                    if self.clients.contains(&tid) {
+                        self.woken.push(at, Woken { tid, batch: self.batch });
+                        self.woke = true;
+                    }
                 }
                 self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
             }
@@ -73,22 +85,14 @@ impl GuestWindow {
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
             GuestEvent::Packet(checkpoint, packet) => {
-                self.packets.push(checkpoint, at, GuestPacket { moment: now, packet, woke: None });
+                if checkpoint == Checkpoint::NetGuestReceive && std::mem::take(&mut self.woke) {
+                    self.batch += 1;
+                }
+                self.packets.push(checkpoint, at, GuestPacket { moment: now, packet, batch: self.batch });
             }
             GuestEvent::Other => {}
         }
         None
-    }
-
-    /// A client is woken by the packet that its CPU's stack received last.
-    fn woken(&mut self, cpu: u32, tid: i32) {
-        if !self.clients.contains(&tid) {
-            return;
-        }
-        let mut received = self.packets.at_mut(Checkpoint::NetGuestReceive).latest_mut().take(MAX_CPUS_AT_ONCE);
-        if let Some(packet) = received.find(|packet| packet.moment.cpu == cpu) {
-            packet.woke.get_or_insert(tid);
-        }
     }
 
     /// When the oldest request began that is under way, or that was taken in since `since` and may be.
@@ -99,7 +103,7 @@ impl GuestWindow {
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
         let events = self.tasks.remembers() + self.calls.len() + self.recorded.len();
-        events + self.passed.len() + self.packets.len() + self.requests.len()
+        events + self.passed.len() + self.packets.len() + self.woken.len() + self.requests.len()
     }
 
     /// Forgets what was over before `at`.
@@ -108,6 +112,7 @@ impl GuestWindow {
         self.calls.forget(at);
         self.passed.forget(at);
         self.packets.forget(at);
+        self.woken.forget(at);
         self.recorded.forget(at);
         self.requests.forget(at);
     }

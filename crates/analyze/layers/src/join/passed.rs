@@ -27,10 +27,6 @@ impl<T> Passed<T> {
         &self.windows[checkpoint as usize]
     }
 
-    pub fn at_mut(&mut self, checkpoint: Checkpoint) -> &mut EventWindow<T> {
-        &mut self.windows[checkpoint as usize]
-    }
-
     /// Whether the checkpoint was ever observed.
     pub fn seen(&self, checkpoint: Checkpoint) -> bool {
         self.seen[checkpoint as usize]

@@ -7,7 +7,7 @@ use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;
 
-/// So many packets before and after one are searched for such as are known.
+/// So many packets before and after one are compared.
 const NEIGHBOURS: usize = 64;
 
 /// A packet in the guest: as NAPI has it, and as its stack has.
@@ -23,18 +23,17 @@ impl Follow<'_> {
         answered: Option<u64>,
     ) -> Result<Moment, Reason> {
         let from = answered.map_or(sent, |at| at.saturating_sub(self.params.bound).max(sent));
-        let client = thread_of_round_trip(operation.key);
         let all: Vec<Received> = self.received(from, operation.end).collect();
-        let own: Vec<&Received> = all.iter().filter(|one| client != 0 && woke(one) == Some(client)).collect();
-        let (polled, received) = match (&all[..], &own[..]) {
+        let (polled, received) = match all[..] {
             // It came before QEMU had it.
-            ([], _) if self.received(sent, operation.end).next().is_some() => return Err(Reason::Violation),
-            ([], _) => return Err(Reason::NoPacket),
-            ([one], _) if client == 0 || woke(one).is_none_or(|woke| woke == client) => *one,
-            (_, [one]) => **one,
-            // None of them woke it: its place is that between two that are known.
-            (_, []) => answered.and_then(|at| self.between(at, operation)).ok_or(Reason::Ambiguous)?,
-            _ => return Err(Reason::Ambiguous),
+            [] if self.received(sent, operation.end).next().is_some() => return Err(Reason::Violation),
+            [] => return Err(Reason::NoPacket),
+            [one] => one,
+            _ => match answered {
+                Some(at) => self.in_its_place(&all, at, operation.end),
+                None => self.that_woke(&all, thread_of_round_trip(operation.key)),
+            }
+            .ok_or(Reason::Ambiguous)?,
         };
         // The softirq has nothing to do with the task that it interrupts.
         let by = |packet: GuestPacket| Moment { interrupt: true, ..packet.moment };
@@ -53,31 +52,68 @@ impl Follow<'_> {
         })
     }
 
-    /// The packet that QEMU passed on at a moment. The receive queue keeps the order: it is as far from the last before it that woke
-    /// its client as the host's is, and from the next likewise.
-    fn between(&self, answered: u64, operation: &Stamped) -> Option<Received> {
-        let client_of = |key: Option<u64>| key.map(thread_of_round_trip).filter(|tid| self.guest.clients.contains(tid));
-        let clients = |(at, key): (u64, Option<u64>)| client_of(key).map(|client| (at, client));
-        let passed = self.host.passed.at(C::NetRx);
-        let before: Vec<(u64, i32)> =
-            passed.before(answered).filter_map(|(at, p)| clients((at, p.mark.round_trip))).take(NEIGHBOURS).collect();
-        let after = passed.from(answered.saturating_add(1)).filter_map(|(at, p)| clients((at, p.mark.round_trip)));
-        let after: Vec<(u64, i32)> = after.take(NEIGHBOURS).collect();
-        let earliest = before.last()?.0.saturating_sub(self.params.bound);
-        let packets: Vec<Received> = self.received(earliest, operation.end.saturating_add(self.params.slack)).collect();
-        let place = |(at, client): (u64, i32)| {
-            let since = at.saturating_sub(self.params.bound);
-            packets.iter().position(|one| one.0.moment.at >= since && woke(one) == Some(client))
+    /// The only one of these that was received alone and woke the client: where a response comes twice it sleeps no more.
+    fn that_woke(&self, all: &[Received], client: i32) -> Option<Received> {
+        let woke = |one: &&Received| {
+            let Some(received) = one.1 else { return false };
+            let alone =
+                all.iter().filter(|other| other.1.is_some_and(|other| other.batch == received.batch)).count() == 1;
+            let mut woken = self.guest.woken.from(received.moment.at);
+            alone && woken.next().is_some_and(|(_, woken)| woken.batch == received.batch && woken.tid == client)
         };
-        let (back, first) = before.into_iter().enumerate().find_map(|(n, one)| Some((n + 1, place(one)?)))?;
-        let (ahead, last) = after.into_iter().enumerate().find_map(|(n, one)| Some((n + 1, place(one)?)))?;
-        let found = packets.get(first + back).filter(|_| last.checked_sub(first) == Some(back + ahead))?;
-        let is_own = woke(found).is_none_or(|woke| woke == thread_of_round_trip(operation.key));
-        (is_own && found.0.moment.at <= operation.end).then_some(*found)
+        let mut all = all.iter().filter(woke);
+        all.next().filter(|_| all.next().is_none()).copied()
     }
-}
 
-/// The client that a packet woke.
-fn woke(packet: &Received) -> Option<i32> {
-    packet.1.and_then(|received| received.woke)
+    /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbours are those that QEMU
+    /// passed on right before and after, and whom the stack woke for them is the client of one of them.
+    fn in_its_place(&self, all: &[Received], answered: u64, end: u64) -> Option<Received> {
+        let client = |key: Option<u64>| key.map(thread_of_round_trip).filter(|tid| self.guest.clients.contains(tid));
+        let passed = self.host.passed.at(C::NetRx);
+        let mut host: Vec<(u64, i32)> = passed
+            .until(answered)
+            .filter_map(|(at, p)| Some((at, client(p.mark.round_trip)?)))
+            .take(NEIGHBOURS)
+            .collect();
+        host.reverse();
+        let place = host.len().checked_sub(1)?;
+        let after = passed.from(answered.saturating_add(1));
+        host.extend(after.filter_map(|(at, p)| Some((at, client(p.mark.round_trip)?))).take(NEIGHBOURS));
+        let slack = self.params.slack;
+        let (first, last) = (host.first()?.0.saturating_sub(slack), end.saturating_add(slack));
+        let guest: Vec<Received> = self.received(first, last).collect();
+        let mut fits = all.iter().filter(|one| {
+            let at =
+                guest.iter().position(|other| other.0.moment.at == one.0.moment.at && other.0.packet == one.0.packet);
+            at.is_some_and(|at| self.agrees(&host, place, &guest, at))
+        });
+        fits.next().filter(|_| fits.next().is_none()).copied()
+    }
+
+    /// Whether packets of both sides may be the same, of which these two are one: none is in the guest before QEMU has it, and whom the
+    /// guest's stack woke was waiting for one of the batch.
+    fn agrees(&self, host: &[(u64, i32)], place: usize, guest: &[Received], at: usize) -> bool {
+        let back = place.min(at);
+        let pairs = || host[place - back..].iter().zip(&guest[at - back..]);
+        let is_caused = |(at, _): &(u64, i32), one: &Received| one.0.moment.at.saturating_add(self.params.bound) >= *at;
+        if !pairs().all(|(host, guest)| is_caused(host, guest)) {
+            return false;
+        }
+        let received: Vec<(u64, i32, u64)> =
+            pairs().filter_map(|(host, guest)| guest.1.map(|one| (one.batch, host.1, one.moment.at))).collect();
+        let (Some(first), Some(last)) = (received.first(), received.last()) else { return false };
+        // Of the first and the last batch there may be more than these.
+        let whole = |batch: u64| batch > first.0 && batch < last.0;
+        let mut next = 0;
+        self.guest.woken.within(first.2, last.2).filter(|(_, woken)| whole(woken.batch)).all(|(_, woken)| {
+            let of_batch = received.iter().enumerate().skip(next);
+            let found = of_batch
+                .take_while(|(_, one)| one.0 <= woken.batch)
+                .find(|(_, one)| (one.0, one.1) == (woken.batch, woken.tid));
+            found.is_some_and(|(number, _)| {
+                next = number + 1;
+                true
+            })
+        })
+    }
 }
