@@ -104,6 +104,8 @@ impl Follow<'_> {
         let (Some(first), Some(last)) = (received.first(), received.last()) else { return false };
         // Of the first and the last batch there may be more than these.
         let whole = |batch: u64| batch > first.0 && batch < last.0;
+        // A batch without a payload wakes for something else: the end of a connection.
+        let whole = |batch: u64| whole(batch) && received.binary_search_by_key(&batch, |one| one.0).is_ok();
         let mut next = 0;
         self.guest.woken.within(first.2, last.2).filter(|(_, woken)| whole(woken.batch)).all(|(_, woken)| {
             let of_batch = received.iter().enumerate().skip(next);

@@ -45,7 +45,7 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // virtio-net's bottom half, for each packet of the transmit queue.
     entry("transmit", "qemu_sendv_packet_async", TRANSMITTED, Cheap),
     // What the tap's read gave, before virtio-net copies it to the guest.
-    entry("receive", "qemu_net_queue_send", "head=+0(%cx):x64[11] size=%r8:u64", Cheap),
+    entry("receive", "qemu_net_queue_send", "head=+0(%cx):x64[15] size=%r8:u64", Cheap),
     entry("fill", "virtqueue_flush", "vq=%di:x64", Cheap),
     NOTIFY_IRQFD,
     NOTIFY,
