@@ -3,7 +3,6 @@
 use super::RECEIVES;
 use super::follow::Follow;
 use crate::join::host::PassingPacket;
-use crate::join::joined::Reason;
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::Checkpoint as C;
 
@@ -19,16 +18,8 @@ pub(super) struct Response {
 
 impl Follow<'_> {
     /// The host's part of the round trip with this key, from QEMU's bottom half to its read of the response; that, if it was seen.
-    ///
-    /// # Errors
-    /// [`Reason::Ambiguous`] where several packets carry the key: TCP sent it again.
-    pub(super) fn by_key(
-        &self,
-        path: &mut RequestPath,
-        key: u64,
-        (early, late): (u64, u64),
-    ) -> Result<Option<Response>, Reason> {
-        let Some((transmitted, tid)) = self.only(C::NetTx, key, early, late)? else { return Ok(None) };
+    pub(super) fn by_key(&self, path: &mut RequestPath, key: u64, (early, late): (u64, u64)) -> Option<Response> {
+        let (transmitted, tid) = self.first(path, C::NetTx, key, (early, late))?;
         path.set(C::NetTx, transmitted, PassedBy::Thread(tid));
         // Who hands it to the host's stack does that within its system call, before QEMU transmits the next.
         let next = self.host.passed.at(C::NetTx).within(transmitted.saturating_add(1), late).next();
@@ -38,18 +29,20 @@ impl Follow<'_> {
             self.frames.has(p.packet.len) && is_senders
         };
         let mut received = self.host.packets.at(C::NetTapReceive).within(transmitted, until);
-        let Some((received, packet)) = received.find(|(_, p)| is_own(p)) else { return Ok(None) };
+        let (received, packet) = received.find(|(_, p)| is_own(p))?;
         path.set(C::NetTapReceive, received, self.by(packet));
-        let Some((answered, tid)) = self.only(C::NetRx, key, received, late)? else { return Ok(None) };
-        let Some(read) = self.response(path, received, (answered, tid)) else { return Ok(None) };
-        Ok(Some(Response { read, tid, received: answered }))
+        let (answered, tid) = self.first(path, C::NetRx, key, (received, late))?;
+        let read = self.response(path, received, (answered, tid))?;
+        Some(Response { read, tid, received: answered })
     }
 
-    /// The one packet with a key that QEMU passes on: when, and by which thread.
-    fn only(&self, at: C, key: u64, from: u64, to: u64) -> Result<Option<(u64, i32)>, Reason> {
+    /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer overtakes, it is the
+    /// first that arrives.
+    fn first(&self, path: &mut RequestPath, at: C, key: u64, (from, to): (u64, u64)) -> Option<(u64, i32)> {
         let mut all = self.host.passed.at(at).within(from, to).filter(|(_, p)| p.mark.round_trip == Some(key));
         let first = all.next().map(|(at, p)| (at, p.tid));
-        if all.next().is_some() { Err(Reason::Ambiguous) } else { Ok(first) }
+        path.sent_again |= all.next().is_some();
+        first
     }
 
     /// Back from the response in QEMU to the server's receipt of the request: when QEMU read it.

@@ -44,7 +44,7 @@ impl Follow<'_> {
             // One that carries the key but lies outside of the clocks' error shows that these do not agree.
             let slack = self.params.slack;
             let around = (begin.saturating_sub(slack), end.saturating_add(slack));
-            let response = self.by_key(&mut path, key, around)?;
+            let response = self.by_key(&mut path, key, around);
             let got = self.got(&mut path, operation, sent.at, response.map(|response| response.received))?;
             self.returns(&mut path, call, got, end);
             self.transmit(&mut path, sent, call, begin);

@@ -91,31 +91,43 @@ impl Follow<'_> {
     }
 
     /// Whether packets of both sides may be the same, of which these two are one: none is in the guest before QEMU has it, and whom the
-    /// guest's stack woke was waiting for one of the batch.
+    /// guest's stack woke for a batch was waiting for a packet of it.
     fn agrees(&self, host: &[(u64, i32)], place: usize, guest: &[Received], at: usize) -> bool {
-        let back = place.min(at);
-        let pairs = || host[place - back..].iter().zip(&guest[at - back..]);
-        let is_caused = |(at, _): &(u64, i32), one: &Received| one.0.moment.at.saturating_add(self.params.bound) >= *at;
-        if !pairs().all(|(host, guest)| is_caused(host, guest)) {
-            return false;
-        }
-        let received: Vec<(u64, i32, u64)> =
-            pairs().filter_map(|(host, guest)| guest.1.map(|one| (one.batch, host.1, one.moment.at))).collect();
-        let (Some(first), Some(last)) = (received.first(), received.last()) else { return false };
+        let host_of = |number: usize| (number + place).checked_sub(at).and_then(|number| host.get(number));
+        let bound = self.params.bound;
+        let is_caused = |(number, one): (usize, &Received)| {
+            host_of(number).is_none_or(|(at, _)| one.0.moment.at.saturating_add(bound) >= *at)
+        };
+        let numbers: Vec<usize> = (0..guest.len()).collect();
+        let batches = numbers.chunk_by(|a, b| batch(&guest[*a]) == batch(&guest[*b]));
         // Of the first and the last batch there may be more than these.
-        let whole = |batch: u64| batch > first.0 && batch < last.0;
-        // A batch without a payload wakes for something else: the end of a connection.
-        let whole = |batch: u64| whole(batch) && received.binary_search_by_key(&batch, |one| one.0).is_ok();
-        let mut next = 0;
-        self.guest.woken.within(first.2, last.2).filter(|(_, woken)| whole(woken.batch)).all(|(_, woken)| {
-            let of_batch = received.iter().enumerate().skip(next);
-            let found = of_batch
-                .take_while(|(_, one)| one.0 <= woken.batch)
-                .find(|(_, one)| (one.0, one.1) == (woken.batch, woken.tid));
-            found.is_some_and(|(number, _)| {
-                next = number + 1;
-                true
+        let whole = |numbers: &&[usize]| numbers[0] > 0 && numbers[numbers.len() - 1] + 1 < guest.len();
+        guest.iter().enumerate().all(is_caused)
+            && batches.filter(whole).all(|numbers| {
+                let client = |number: &usize| host_of(*number).map(|(_, tid)| *tid);
+                let clients: Vec<Option<i32>> = numbers.iter().map(client).collect();
+                self.woke_these(&guest[numbers[0]], &clients)
             })
+    }
+
+    /// Whether the clients that were woken for a batch may be those of its packets, in their order; some are not known.
+    fn woke_these(&self, first: &Received, clients: &[Option<i32>]) -> bool {
+        let Some(received) = first.1 else { return true };
+        let woken = self.guest.woken.from(received.moment.at).map(|(_, woken)| *woken);
+        let mut unknown = clients.iter().filter(|client| client.is_none()).count();
+        let mut next = 0;
+        // Later ones are woken for something else: the end of a connection.
+        woken.take_while(|woken| woken.batch == received.batch).take(clients.len()).all(|woken| {
+            match clients[next..].iter().position(|client| *client == Some(woken.tid)) {
+                Some(skipped) => next += skipped + 1,
+                None if unknown > 0 => unknown -= 1,
+                None => return false,
+            }
+            true
         })
     }
+}
+
+fn batch(packet: &Received) -> Option<u64> {
+    packet.1.map(|received| received.batch)
 }
