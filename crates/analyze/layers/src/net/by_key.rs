@@ -61,11 +61,12 @@ impl Follow<'_> {
         let same = |p: &PassingPacket| p.packet.skb == packet.packet.skb;
         let mut queued = self.host.packets.at(C::NetHostQueue).until(xmit).take_while(|(at, _)| *at >= request);
         let (queued, by) = queued.find(|(_, p)| same(p)).map(|(at, p)| (at, *p))?;
-        let (sent, server) =
-            self.last_send(request, queued, |by| self.host.servers.contains(&by)).filter(|(_, server)| {
-                // A softirq of another thread may send it for a server, of which there is one where one connection is.
-                *server == by.tid || self.guest.clients.len() == 1
-            })?;
+        // TCP may send it later, in a softirq of whoever has the CPU: then for the server that answered the connection before.
+        let server = Some(by.tid).filter(|tid| self.host.servers.contains(tid)).or(self.server);
+        let (sent, server) = self.last_send(request, queued, |by| match server {
+            Some(server) => by == server,
+            None => self.guest.clients.len() == 1 && self.host.servers.contains(&by),
+        })?;
         let mut got = self.host.passed.at(C::NetServerReceive).until(sent).take_while(|(at, _)| *at >= request);
         let (got, _) = got.find(|(_, p)| p.tid == server)?;
         path.set(C::NetServerReceive, got, PassedBy::Thread(server));

@@ -19,6 +19,8 @@ pub(crate) struct Follow<'a> {
     pub params: MatchParams,
     /// When the host was done with the round trip before: what it did until then is not this one's.
     pub after: u64,
+    /// The server's thread that answered this client before.
+    pub server: Option<i32>,
 }
 
 /// A round trip's system call that sends, in the guest.
