@@ -113,7 +113,7 @@ pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
-pub use series::{Series, SeriesError, Stamped};
+pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::{shell_line, shell_path};

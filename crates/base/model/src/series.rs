@@ -7,8 +7,20 @@ pub struct Stamped {
     pub begin: u64,
     /// End, likewise.
     pub end: u64,
-    /// What it was about, by which its request is found: for a disk, the byte offset.
+    /// What it was about, by which its request is found: for a disk, the byte offset; for a round trip over the network its
+    /// [`round_trip_key`].
     pub key: u64,
+}
+
+/// The key of a round trip over the network, with which its request and its response begin: the thread that makes it, and its number
+/// among those of the thread, of which the lower 32 bits count.
+pub const fn round_trip_key(thread: i32, number: u64) -> u64 {
+    (thread as u32 as u64) << 32 | (number & 0xffff_ffff)
+}
+
+/// The thread that made a round trip of this key; 0 in a recording of a version that did not say.
+pub const fn thread_of_round_trip(key: u64) -> i32 {
+    (key >> 32) as i32
 }
 
 /// The operations of a trial in the order in which they began. On disk and on the wire: a header of 16 bytes

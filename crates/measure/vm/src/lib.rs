@@ -35,7 +35,7 @@ pub use error::MachineError;
 pub use host_settings::HostSettings;
 pub use interrupt::Interrupt;
 pub use live::{Fleet, Level, Sample, remove_stale_histograms};
-pub use network::TAP;
+pub use network::network_device;
 pub use process::child::Watchdog;
 pub use process::watchdog::watchdog;
 pub use running::RunningMachine;

@@ -47,7 +47,7 @@ fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<HostEvent> 
         offset: number("offset").or_else(|| number("sector")?.checked_mul(SECTOR)),
         bytes: number("size").unwrap_or(1),
         queue: number("vq"),
-        kind: None,
+        ..Mark::default()
     };
     Some(HostEvent::Passes(info.checkpoint, mark))
 }

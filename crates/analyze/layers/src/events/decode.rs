@@ -8,7 +8,7 @@ use crate::net::is_call_of_network;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, EventKind, PROBE_GROUP, Side, TraceFacts};
-use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
+use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, payload_word, system_call};
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,10 @@ struct Probe {
     offset: Option<Field>,
     bytes: Option<Field>,
     level: Option<Field>,
+    /// What a packet begins with, the length of its first piece, what the second begins with.
+    head: Option<Field>,
+    piece: Option<Field>,
+    next: Option<Field>,
 }
 
 /// The records of one trace that matter.
@@ -51,6 +55,9 @@ impl Readers {
                 offset: field("offset"),
                 bytes: field("bytes"),
                 level: field("level"),
+                head: field("head"),
+                piece: field("piece"),
+                next: field("next"),
             };
             (id, probe)
         });
@@ -180,6 +187,10 @@ impl Readers {
             offset: number(probe.offset).or_else(sector),
             bytes: number(probe.bytes).unwrap_or(1),
             queue: number(probe.queue),
+            round_trip: probe
+                .head
+                .and_then(|head| head.bytes(event.data))
+                .and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
         })
     }
 }

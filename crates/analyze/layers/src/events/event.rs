@@ -91,6 +91,8 @@ pub(crate) struct Mark {
     pub bytes: u64,
     /// QEMU's address for its virtqueue.
     pub queue: Option<u64>,
+    /// What a packet's payload begins with: the key of a round trip over the network.
+    pub round_trip: Option<u64>,
 }
 
 impl Mark {

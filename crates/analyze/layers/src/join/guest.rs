@@ -6,8 +6,9 @@ use super::recorded::RecordedWindow;
 use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent};
-use vmtax_model::TraceFacts;
-use vmtax_trace::{EventWindow, Moment, Packet, SchedTimeline};
+use std::collections::BTreeSet;
+use vmtax_model::{Checkpoint, TraceFacts};
+use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline};
 
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +18,36 @@ pub(crate) struct Call {
     pub exit: Option<(u64, u32)>,
 }
 
+/// A packet that passed a checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GuestPacket {
+    pub moment: Moment,
+    pub packet: Packet,
+    /// The batch in which the stack received it: it has all packets of a batch before it wakes whom they are for.
+    pub batch: u64,
+}
+
+/// A client that the stack woke: for a packet of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Woken {
+    pub tid: i32,
+    pub batch: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct GuestWindow {
     pub tasks: SchedTimeline<Sleep>,
     /// By entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
-    pub packets: Passed<(Moment, Packet)>,
+    pub packets: Passed<GuestPacket>,
+    /// The tasks that make round trips over the network.
+    pub clients: BTreeSet<i32>,
+    /// Those of them that were woken. One that does not sleep when its packet comes is not.
+    pub woken: EventWindow<Woken>,
+    /// The batch that the stack receives now, and whether it woke somebody for it already.
+    batch: u64,
+    woke: bool,
     pub recorded: RecordedWindow,
     requests: InFlight,
 }
@@ -41,7 +65,15 @@ impl GuestWindow {
         self.recorded.take(event, if let GuestEvent::Sched(what) = what { Some(what) } else { None });
         match what {
             // 0 is every CPU's idle task at once.
-            GuestEvent::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
+            GuestEvent::Sched(what) => {
+                if let Sched::Waking { tid } = what {
+                    if self.clients.contains(&tid) {
+                        self.woken.push(at, Woken { tid, batch: self.batch });
+                        self.woke = true;
+                    }
+                }
+                self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other);
+            }
             GuestEvent::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
             GuestEvent::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
@@ -52,7 +84,12 @@ impl GuestWindow {
             GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
             GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
             GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
-            GuestEvent::Packet(checkpoint, packet) => self.packets.push(checkpoint, at, (now, packet)),
+            GuestEvent::Packet(checkpoint, packet) => {
+                if checkpoint == Checkpoint::NetGuestReceive && std::mem::take(&mut self.woke) {
+                    self.batch += 1;
+                }
+                self.packets.push(checkpoint, at, GuestPacket { moment: now, packet, batch: self.batch });
+            }
             GuestEvent::Other => {}
         }
         None
@@ -66,7 +103,7 @@ impl GuestWindow {
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
         let events = self.tasks.remembers() + self.calls.len() + self.recorded.len();
-        events + self.passed.len() + self.packets.len() + self.requests.len()
+        events + self.passed.len() + self.packets.len() + self.woken.len() + self.requests.len()
     }
 
     /// Forgets what was over before `at`.
@@ -75,6 +112,7 @@ impl GuestWindow {
         self.calls.forget(at);
         self.passed.forget(at);
         self.packets.forget(at);
+        self.woken.forget(at);
         self.recorded.forget(at);
         self.requests.forget(at);
     }

@@ -55,6 +55,8 @@ pub(crate) struct HostWindow {
     /// QEMU's descriptors of the disk's file.
     pub descriptors: Vec<i32>,
     pub recorded: RecordedWindow,
+    /// Whether QEMU's functions show of which round trip a packet is.
+    pub tells_round_trips: bool,
     extents: Extents,
 }
 
@@ -113,7 +115,10 @@ impl HostWindow {
                 self.threads.insert(tid);
                 self.woken.entry(tid).or_default().push(at, ());
             }
-            HostEvent::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
+            HostEvent::Passes(checkpoint, mark) => {
+                self.tells_round_trips |= mark.round_trip.is_some();
+                self.passed.push(checkpoint, at, Passing { tid, mark });
+            }
             HostEvent::Packet(checkpoint, packet) => {
                 self.packets.push(checkpoint, at, PassingPacket { tid, interrupt, packet });
             }

@@ -15,6 +15,8 @@ pub(crate) enum Reason {
     NoRequest,
     /// A stack of the guest shows no packet of it.
     NoPacket,
+    /// Several packets could be its own.
+    Ambiguous,
     /// It lacks a checkpoint that the others have.
     Missing(Checkpoint),
 }

@@ -16,7 +16,7 @@ use crate::net::frames::Frames;
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts};
+use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts, thread_of_round_trip};
 use vmtax_trace::{EventWindow, Moment};
 
 /// So many times the slack a request may wait in the guest's block layer while no other is in flight: a tenth of a second
@@ -33,6 +33,8 @@ pub(crate) struct Join {
     frames: Option<Frames>,
     /// When the host was done with the last of these.
     answered: u64,
+    /// By client: the server's thread that answered it.
+    servers: BTreeMap<i32, i32>,
     /// Of a guest that the host alone shows.
     in_device: InDevice,
     /// In the order in which they began, host ticks.
@@ -68,6 +70,7 @@ impl Join {
             unstamped: false,
             frames: None,
             answered: 0,
+            servers: BTreeMap::new(),
             in_device: InDevice::default(),
             bytes,
             params: MatchParams { view, bound, slack, alone },
@@ -96,7 +99,10 @@ impl Join {
 
     /// For round trips over the network.
     pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, bound: u64) -> Self {
-        Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) }
+        let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
+        let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) };
+        join.guest.clients = clients;
+        join
     }
 
     /// With what the requests may lack although most have it.
@@ -249,8 +255,11 @@ impl Join {
         let Stamped { begin, end, key } = operation;
         if let Some(frames) = self.frames {
             let (params, after) = (self.params, self.answered);
-            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params, after };
+            let client = thread_of_round_trip(key);
+            let server = self.servers.get(&client).copied();
+            let round_trip = net::Follow { host: &self.host, guest: &self.guest, frames, params, after, server };
             let path = round_trip.path(&operation)?;
+            self.servers.extend(path.thread(Checkpoint::NetServerSend).map(|(_, server)| (client, server)));
             self.answered = net::Follow::done(&path).max(self.answered);
             return self.whole(path, &GuestRequest::of_operation(&operation, 0), (begin, end, key));
         }

@@ -1,7 +1,10 @@
 //! What is a round trip's over the network alone: which packets are its own, and how it is followed.
 
+mod by_key;
+mod by_order;
 pub(crate) mod follow;
 pub(crate) mod frames;
+mod response;
 #[cfg(test)]
 mod tests;
 

@@ -389,7 +389,8 @@ impl World {
     pub fn any(&mut self, at: u64, kind: u8, tid: i32, place: u64, interrupt: bool) {
         let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
         let asks = Some(if place % 3 == 0 { RequestKind::Flush } else { RequestKind::Write });
-        let element = Mark { address: Some(place), offset: Some(offset), queue: Some(place % 2), kind: asks, bytes: 0 };
+        let element =
+            Mark { address: Some(place), offset: Some(offset), queue: Some(place % 2), kind: asks, ..Mark::default() };
         let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
         let switch = Sched::Switch { prev: tid, leaves: leaves(interrupt), next: (tid + 1) % 4 };
         let waking = Sched::Waking { tid: place as i32 % 4 };

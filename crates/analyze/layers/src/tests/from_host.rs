@@ -87,6 +87,7 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
         queue: Some(QUEUE),
         kind: Some(RequestKind::Read),
         bytes: 4096,
+        ..Mark::default()
     };
     let mut pass = |n, checkpoint, mark| world.on_host(at(n), MAIN, HostEvent::Passes(checkpoint, mark));
     pass(1, Checkpoint::KvmNotify, Mark::default());
@@ -105,7 +106,14 @@ fn what_the_loop_finds_after_it_has_submitted_begins_with_its_pop() {
 #[test]
 fn a_flush_has_no_place_and_one_whose_push_was_lost_is_counted() {
     let mut world = World::new(START - 100);
-    let mark = |kind| Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), kind: Some(kind), bytes: 1 };
+    let mark = |kind| Mark {
+        address: Some(7),
+        offset: Some(0),
+        queue: Some(QUEUE),
+        kind: Some(kind),
+        bytes: 1,
+        ..Mark::default()
+    };
     let mut pass = |n: u64, checkpoint, kind| {
         world.on_host(START + n, MAIN, HostEvent::Passes(checkpoint, mark(kind)));
     };
@@ -130,6 +138,7 @@ fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
         queue: Some(QUEUE),
         kind: Some(RequestKind::Read),
         bytes: 4096,
+        ..Mark::default()
     };
     let mut request = |at: u64, addresses: &[u64]| {
         let mut pass =

@@ -95,6 +95,7 @@ fn text(reason: Reason) -> String {
         Reason::Violation => "its events violate causality".to_owned(),
         Reason::NoRequest => "no request in the guest's block layer".to_owned(),
         Reason::NoPacket => "no packet of it in the guest's network stack".to_owned(),
+        Reason::Ambiguous => "several packets could be its own".to_owned(),
         Reason::Missing(checkpoint) => format!("missing event: {}", checkpoint.label()),
     }
 }

@@ -8,7 +8,7 @@ use vmtax_clock::time_of_day;
 use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, QemuThread, SCHEMA, Side, TraceFacts, files};
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, TAP, Vm};
+use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device};
 
 /// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
@@ -207,8 +207,9 @@ fn host_tracer(
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
+            let tap = network_device();
             let (points, behind) = match what.probes {
-                Probes::Network => (vm.network_probe_points(), HostDevice::Tap(TAP)),
+                Probes::Network => (vm.network_probe_points(), HostDevice::Tap(&tap)),
                 _ => (vm.probe_points(), disk.device.as_slice().into()),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);

@@ -13,10 +13,23 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MASK};
 use vmtax_workload::bulk_address;
 
-/// The server's interface: the tap, its end of the veth pair, or the loopback device.
-pub(super) const OUTSIDE: &str = "vmtax0";
+/// The server's interface: the tap, its end of the veth pair, or the loopback device. Tracepoints name interfaces alone and not their
+/// namespace, so another vmtax on this host must not have one of this name.
+pub(super) fn outside() -> String {
+    own_name('o')
+}
+
 /// The client's end of the veth pair.
-const INSIDE: &str = "vmtax1";
+fn inside() -> String {
+    own_name('i')
+}
+
+/// A name that no other process gives: 15 bytes at most, as the kernel's are (`IFNAMSIZ`).
+fn own_name(end: char) -> String {
+    // A PID has seven digits at most.
+    format!("vmtax{end}{}", std::process::id())
+}
+
 const TUN: &str = "/dev/net/tun";
 /// The loopback device of a new namespace.
 const LOOPBACK: &str = "lo";
@@ -65,16 +78,17 @@ fn behind_tap() -> Result<Made, MachineError> {
     enter_new()?;
     let tun = OpenOptions::new().read(true).write(true).open(TUN);
     let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
-    let tap = interface::make_tap(&tun, OUTSIDE);
+    let tap = interface::make_tap(&tun, &outside());
     tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
-    configure(OUTSIDE, *ECHO.ip())?;
+    configure(&outside(), *ECHO.ip())?;
     listening(ECHO, NetworkEnd::Tap(tun.into()))
 }
 
 fn behind_loopback() -> Result<Made, MachineError> {
     enter_new()?;
-    interface::rename(LOOPBACK, OUTSIDE)
-        .and_then(|()| interface::enable(OUTSIDE))
+    let name = outside();
+    interface::rename(LOOPBACK, &name)
+        .and_then(|()| interface::enable(&name))
         .map_err(|e| MachineError::system(format!("configuring {LOOPBACK}"), e))?;
     let namespace = own_namespace()?;
     listening(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ECHO.port()), NetworkEnd::Namespace(namespace.into()))
@@ -100,12 +114,12 @@ fn behind_veth() -> Result<Made, MachineError> {
     let server = own_namespace()?;
     enter_new()?;
     let client = own_namespace()?;
-    veth::make(INSIDE, OUTSIDE, &server)
+    veth::make(&inside(), &outside(), &server)
         .map_err(|e| failed("making", "a veth pair", &e, "load the kernel module veth: `sudo modprobe veth`"))?;
-    configure(INSIDE, NET_ADDRESS)?;
+    configure(&inside(), NET_ADDRESS)?;
     move_into_link_name_space(server.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(|e| MachineError::system("returning to a network namespace", e))?;
-    configure(OUTSIDE, *ECHO.ip())?;
+    configure(&outside(), *ECHO.ip())?;
     listening(ECHO, NetworkEnd::Namespace(client.into()))
 }
 
@@ -179,6 +193,14 @@ mod tests {
         assert_eq!((&buffer[..bytes], from.ip()), (&b"hello"[..], NET_ADDRESS.into()));
         asked.join().unwrap();
         assert_eq!((interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino()), (before, own));
+    }
+
+    #[test]
+    fn an_interface_has_a_name_that_the_kernel_takes_whole() {
+        for name in [outside(), inside()] {
+            assert!(name.len() < 16 && name.contains(&std::process::id().to_string()), "{name}");
+        }
+        assert_ne!(outside(), inside());
     }
 
     #[test]

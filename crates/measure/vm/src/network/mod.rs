@@ -22,8 +22,11 @@ use vmtax_observe::{processes, thread_names};
 use vmtax_wire::ECHO;
 use vmtax_workload::SERVER_THREADS as THREADS;
 
-/// The server's interface, as host events name it: a tap, a loopback device.
-pub const TAP: &str = make::OUTSIDE;
+/// The server's interface of this process's machines, as host events name it: a tap, a loopback device.
+pub fn network_device() -> String {
+    make::outside()
+}
+
 /// How long the echo server may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -58,7 +61,7 @@ impl MachineNetwork {
         };
         let (passt, end) = match end {
             NetworkEnd::Namespace(namespace) if setup.backend == Some(NetBackend::Passt) => {
-                let (child, stream) = passt::start(setup, namespace, TAP)?;
+                let (child, stream) = passt::start(setup, namespace, &network_device())?;
                 (Some(child), NetworkEnd::Passt(stream))
             }
             end => (None, end),

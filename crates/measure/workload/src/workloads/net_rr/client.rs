@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Room for a number, and more than an acknowledgement without data differs by.
+/// Room for a key, and more than an acknowledgement without data differs by.
 pub(crate) const MIN_BYTES: u64 = 16;
 /// One packet, with all headers and options, on a card of 1,500 bytes.
 pub(crate) const MAX_BYTES: u64 = 1400;
@@ -13,8 +13,8 @@ pub(crate) const MAX_BYTES: u64 = 1400;
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many requests in a row without a response mean that there is no server.
 const MAX_LOST: u32 = 5;
-/// Bytes of a request's number.
-const NUMBER: usize = 8;
+/// Bytes of a request's key.
+const KEY: usize = 8;
 
 enum Socket {
     Udp(UdpSocket),
@@ -61,10 +61,10 @@ impl Client {
         }
     }
 
-    /// Sends the request of this number and waits for its response; whether one came.
+    /// Sends the request of this key and waits for its response; whether one came.
     #[inline(always)]
-    pub fn round_trip(&mut self, number: u64) -> Result<bool, WorkloadError> {
-        self.request[..NUMBER].copy_from_slice(&number.to_le_bytes());
+    pub fn round_trip(&mut self, key: u64) -> Result<bool, WorkloadError> {
+        self.request[..KEY].copy_from_slice(&key.to_le_bytes());
         let (request, response) = (&self.request, &mut self.response);
         let answered = match &mut self.socket {
             Socket::Udp(socket) => udp(socket, request, response, &mut self.others),
@@ -121,7 +121,7 @@ fn udp(socket: &UdpSocket, request: &[u8], response: &mut [u8], others: &mut u64
     let mut deadline = None;
     loop {
         match socket.recv(response) {
-            Ok(bytes) if bytes == request.len() && response[..NUMBER] == request[..NUMBER] => return Ok(true),
+            Ok(bytes) if bytes == request.len() && response[..KEY] == request[..KEY] => return Ok(true),
             Ok(_) => {
                 *others += 1;
                 if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + RESPONSE_TIMEOUT) {

@@ -2,8 +2,9 @@
 //!
 //! Reference: netperf's UDP_RR and TCP_RR, request and response of one size, without its tolerance for lost packets; with
 //! `connect=each` TCP_CRR, of which a transaction is the connection, the request, the response and the end of the connection. Several
-//! connections are several netperfs at once, in a thread each. The first eight bytes of a request are its number, so a late response
-//! to an earlier one is not taken for it. The figures are the median and 99th percentile of the round trip, and transactions per
+//! connections are several netperfs at once, in a thread each. The first eight bytes of a request are its key, which no other has: the
+//! thread that sends it, and its number among those of the thread. So a late response to an earlier request is not taken for it, and
+//! who sees the packet knows whose it is. The figures are the median and 99th percentile of the round trip, and transactions per
 //! second of all connections.
 
 mod client;
@@ -17,8 +18,9 @@ use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
 use client::{Client, Transport};
 pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
+use rustix::thread::gettid;
 use std::net::SocketAddrV4;
-use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
+use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec, round_trip_key};
 
 /// Round trips before the first that is timed: addresses are resolved, caches are warm.
 const WARM_UP: u64 = 20;
@@ -47,6 +49,9 @@ pub fn round_trips(count: u64) -> WorkloadSpec {
     WorkloadSpec::new(WorkloadName::NetRr).with(COUNT.name, count).with(options::TIME, 0)
 }
 
+/// A connection's round trips: their latency, what became of them, and the stamps of each where they are kept.
+type Connection = (Latency, ConnectionRun, Option<Recorder>);
+
 /// What a connection made of its round trips.
 struct ConnectionRun {
     /// Stamps of the first's begin and of the last's end.
@@ -65,7 +70,7 @@ impl NetRr {
     }
 
     /// Makes one connection's round trips, `count` at most (0: no limit). `note` is told of each when it is done: the stamps of its
-    /// begin and its end, and its number.
+    /// begin and its end, and its key.
     fn exchange(
         &self,
         transport: Transport,
@@ -74,8 +79,10 @@ impl NetRr {
         mut note: impl FnMut(u64, u64, u64),
     ) -> Result<ConnectionRun, WorkloadError> {
         let mut client = Client::connect(transport, self.size as usize)?;
+        let thread = gettid().as_raw_nonzero().get();
+        let key = |number| round_trip_key(thread, number);
         for number in 0..WARM_UP {
-            client.round_trip(number)?;
+            client.round_trip(key(number))?;
         }
         let (mut number, mut lost, time_ns) = (WARM_UP, 0, nanoseconds(self.time));
         let start = clock.start();
@@ -83,10 +90,10 @@ impl NetRr {
         let goes_on = |made: u64, ns: u64| (time_ns == 0 || ns < time_ns) && (count == 0 || made < count);
         while goes_on(number - WARM_UP, clock.ns(start, now)) {
             let began = clock.start();
-            let is_answered = client.round_trip(number)?;
+            let is_answered = client.round_trip(key(number))?;
             now = clock.stop();
             if is_answered {
-                note(began, now, number);
+                note(began, now, key(number));
             } else {
                 lost += 1;
             }
@@ -95,19 +102,35 @@ impl NetRr {
         Ok(ConnectionRun { start, end: now, lost, others: client.others })
     }
 
-    /// All connections' round trips, each connection in a thread.
-    fn at_once(&self, transport: Transport, clock: &Clock) -> Result<(Latency, Vec<ConnectionRun>), WorkloadError> {
+    /// All connections' round trips, each connection in a thread; with their stamps, if those are kept.
+    fn at_once(
+        &self,
+        transport: Transport,
+        clock: &Clock,
+        keeps_stamps: bool,
+    ) -> Result<Vec<Connection>, WorkloadError> {
         // Each has its part of the count, and none is left without one: 0 would be no limit.
         let part = |number: u64| match self.count {
             0 => 0,
             count => (count / self.connections + u64::from(number < count % self.connections)).max(1),
         };
+        // Together they make no more than one would alone, and have no more room.
+        let time_ns = nanoseconds(self.time).div_ceil(self.connections);
+        let recorder = |number| Recorder::new(WorkloadName::NetRr, part(number), time_ns, clock);
         let one = |number: u64| {
             let mut latency = Latency::new();
-            let note = |began, ended, _| latency.record(clock.ns(began, ended));
-            self.exchange(transport, clock, part(number), note).map(|made| (latency, made))
+            let mut recorder = keeps_stamps.then(|| recorder(number)).transpose()?;
+            let note = |began, ended, key| {
+                latency.record(clock.ns(began, ended));
+                recorder.iter_mut().for_each(|recorder| recorder.note(began, ended, key));
+            };
+            let made = self.exchange(transport, clock, part(number), note)?;
+            Ok((latency, made, recorder))
         };
-        let all: Vec<Result<(Latency, ConnectionRun), WorkloadError>> = std::thread::scope(|scope| {
+        if self.connections == 1 {
+            return Ok(vec![one(0)?]);
+        }
+        std::thread::scope(|scope| {
             let start = |number| {
                 let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
                 let (number, threads) = (number as u32 + 1, self.connections as u32);
@@ -120,17 +143,13 @@ impl NetRr {
                 Err(error) => Some(Err(error)),
             });
             joined.collect()
-        });
-        let (mut latency, mut made) = (Latency::new(), Vec::new());
-        for one in all {
-            let (of_one, one) = one?;
-            latency.add(&of_one);
-            made.push(one);
-        }
-        Ok((latency, made))
+        })
     }
 
-    fn figures(latency: Latency, made: &[ConnectionRun], clock: &Clock) -> Yield {
+    fn figures(connections: &[Connection], clock: &Clock) -> Yield {
+        let mut latency = Latency::new();
+        connections.iter().for_each(|(of_one, ..)| latency.add(of_one));
+        let made: Vec<&ConnectionRun> = connections.iter().map(|(_, made, _)| made).collect();
         let (start, end) = (made.iter().map(|m| m.start).min(), made.iter().map(|m| m.end).max());
         let total_ns = clock.ns(start.unwrap_or(0), end.unwrap_or(0));
         let mut got = Yield { total_s: total_ns as f64 / 1e9, ..Yield::default() };
@@ -138,7 +157,7 @@ impl NetRr {
         got.measure(Metric::NetRrTail, latency.quantile(0.99) as f64);
         got.measure(Metric::NetRrRate, latency.count() as f64 / got.total_s);
         got.operation("round-trip", latency);
-        let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(|made| of(made)).sum::<u64>();
         let (lost, others) = (sum(|m| m.lost), sum(|m| m.others));
         if lost > 0 {
             got.notes.push(format!("{lost} requests got no response within {} s", client::RESPONSE_TIMEOUT.as_secs()));
@@ -162,28 +181,27 @@ impl Workload for NetRr {
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let (latency, made) = self.at_once(self.transport(places)?, clock)?;
-        Ok(NetRr::figures(latency, &made, clock))
+        let connections = self.at_once(self.transport(places)?, clock, false)?;
+        Ok(NetRr::figures(&connections, clock))
     }
 }
 
-/// Runs `net-rr`, and keeps the stamps of each round trip, of one connection.
+/// Runs `net-rr`, and keeps the stamps of each round trip.
 pub(crate) fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
     let asked: NetRr = options_of(spec, NetRr::OPTIONS)?;
-    if asked.connections > 1 || asked.connect == "each" {
-        let conflict = "stamps are those of one connection: leave connections and connect out".to_owned();
+    if asked.connect == "each" {
+        let conflict = "stamps are those of a request on an open connection: leave connect out".to_owned();
         return Err(WorkloadError::Conflict { workload: spec.name, conflict });
     }
     let clock = Clock::calibrate();
-    let mut recorder = Recorder::new(spec.name, asked.count, nanoseconds(asked.time), &clock)?;
-    let mut latency = Latency::new();
-    let made = asked.exchange(asked.transport(places)?, &clock, asked.count, |began, ended, number| {
-        latency.record(clock.ns(began, ended));
-        recorder.note(began, ended, number);
-    })?;
+    let connections = asked.at_once(asked.transport(places)?, &clock, true)?;
+    let found = NetRr::figures(&connections, &clock);
+    let recorders = connections.into_iter().filter_map(|(_, _, recorder)| recorder);
+    let mut series = Series { mhz: clock.about().mhz, operations: Vec::new() };
+    recorders.for_each(|recorder| series.operations.extend(recorder.series(&clock).operations));
+    series.operations.sort_unstable_by_key(|operation| operation.begin);
     let spec = options::spec(spec.name, NetRr::OPTIONS, &asked.values());
-    let found = NetRr::figures(latency, &[made], &clock);
-    Ok((found.result(spec, clock.about().clone(), kernel_identity()), recorder.series(&clock)))
+    Ok((found.result(spec, clock.about().clone(), kernel_identity()), series))
 }
 
 /// The echo server that a workload of the network is given.
@@ -202,7 +220,9 @@ mod tests {
     use super::*;
     use crate::net_server::in_this_process;
     use crate::{check, run, set_option};
+    use std::collections::BTreeSet;
     use std::net::{SocketAddr, UdpSocket};
+    use vmtax_model::thread_of_round_trip;
 
     fn places(echo: SocketAddrV4) -> Places {
         Places { echo: Some(echo), ..Places::default() }
@@ -217,7 +237,8 @@ mod tests {
             let (result, series) = run_with_series(&spec, &places).unwrap();
             assert_eq!((result.operations[0].latency.count(), result.notes), (50, Vec::new()), "{protocol}");
             let keys: Vec<u64> = series.operations.iter().map(|o| o.key).collect();
-            assert_eq!(keys, (20..70).collect::<Vec<u64>>());
+            let thread = gettid().as_raw_nonzero().get();
+            assert_eq!(keys, (20..70).map(|number| round_trip_key(thread, number)).collect::<Vec<u64>>());
             assert!(series.operations.windows(2).all(|pair| pair[0].end <= pair[1].begin));
         }
     }
@@ -235,7 +256,15 @@ mod tests {
             }
             let result = run(&spec, &places).unwrap();
             assert_eq!((result.operations[0].latency.count(), result.notes), (330, Vec::new()), "{options:?}");
-            assert!(run_with_series(&spec, &places).unwrap_err().to_string().contains("one connection"));
+            if spec.options["connect"] == "each" {
+                assert!(run_with_series(&spec, &places).unwrap_err().to_string().contains("leave connect out"));
+                continue;
+            }
+            let (_, series) = run_with_series(&spec, &places).unwrap();
+            let keys: BTreeSet<u64> = series.operations.iter().map(|o| o.key).collect();
+            let threads: BTreeSet<i32> = keys.iter().map(|key| thread_of_round_trip(*key)).collect();
+            assert_eq!((keys.len(), threads.len()), (330, 32));
+            assert!(series.operations.windows(2).all(|pair| pair[0].begin <= pair[1].begin));
         }
         let mut spec = round_trips(1);
         set_option(&mut spec, "connect", "each").unwrap();

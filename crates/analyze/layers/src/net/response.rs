@@ -1,0 +1,133 @@
+//! Which packet of those that the guest's stack receives is the response to a round trip.
+
+use super::follow::Follow;
+use crate::join::guest::GuestPacket;
+use crate::join::joined::Reason;
+use crate::join::request_path::{PassedBy, RequestPath};
+use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
+use vmtax_trace::Moment;
+
+/// So many packets before and after one are compared.
+const NEIGHBOURS: usize = 64;
+
+/// A packet in the guest: as NAPI has it, and as its stack has.
+type Received = (GuestPacket, Option<GuestPacket>);
+
+impl Follow<'_> {
+    /// The response in the guest's stack, from its driver: when NAPI has it. `answered`: when QEMU had it, where its key told.
+    pub(super) fn got(
+        &self,
+        path: &mut RequestPath,
+        operation: &Stamped,
+        sent: u64,
+        answered: Option<u64>,
+    ) -> Result<Moment, Reason> {
+        let from = answered.map_or(sent, |at| at.saturating_sub(self.params.bound).max(sent));
+        let all: Vec<Received> = self.received(from, operation.end).collect();
+        let (polled, received) = match all[..] {
+            // It came before QEMU had it.
+            [] if self.received(sent, operation.end).next().is_some() => return Err(Reason::Violation),
+            [] => return Err(Reason::NoPacket),
+            [one] => one,
+            _ => match answered {
+                Some(at) => self.in_its_place(&all, at, operation.end),
+                None => self.that_woke(&all, thread_of_round_trip(operation.key)),
+            }
+            .ok_or(Reason::Ambiguous)?,
+        };
+        // The softirq has nothing to do with the task that it interrupts.
+        let by = |packet: GuestPacket| Moment { interrupt: true, ..packet.moment };
+        path.set(C::NetGuestPoll, polled.moment.at, PassedBy::Guest(by(polled)));
+        let received = by(received.ok_or(Reason::NoPacket)?);
+        path.set(C::NetGuestReceive, received.at, PassedBy::Guest(received));
+        Ok(by(polled))
+    }
+
+    /// The packets with a payload that the guest's driver receives, in their order.
+    fn received(&self, from: u64, to: u64) -> impl Iterator<Item = Received> {
+        let polled = self.guest.packets.at(C::NetGuestPoll).within(from, to).map(|(_, packet)| *packet);
+        polled.filter(|polled| self.frames.has(polled.packet.len)).map(move |polled| {
+            let mut received = self.guest.packets.at(C::NetGuestReceive).within(polled.moment.at, to);
+            (polled, received.find(|(_, p)| p.packet.skb == polled.packet.skb).map(|(_, packet)| *packet))
+        })
+    }
+
+    /// The only one of these that was received alone and woke the client: where a response comes twice it sleeps no more.
+    fn that_woke(&self, all: &[Received], client: i32) -> Option<Received> {
+        let woke = |one: &&Received| {
+            let Some(received) = one.1 else { return false };
+            let alone =
+                all.iter().filter(|other| other.1.is_some_and(|other| other.batch == received.batch)).count() == 1;
+            let mut woken = self.guest.woken.from(received.moment.at);
+            alone && woken.next().is_some_and(|(_, woken)| woken.batch == received.batch && woken.tid == client)
+        };
+        let mut all = all.iter().filter(woke);
+        all.next().filter(|_| all.next().is_none()).copied()
+    }
+
+    /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbours are those that QEMU
+    /// passed on right before and after, and whom the stack woke for them is the client of one of them.
+    fn in_its_place(&self, all: &[Received], answered: u64, end: u64) -> Option<Received> {
+        let client = |key: Option<u64>| key.map(thread_of_round_trip).filter(|tid| self.guest.clients.contains(tid));
+        let passed = self.host.passed.at(C::NetRx);
+        let mut host: Vec<(u64, i32)> = passed
+            .until(answered)
+            .filter_map(|(at, p)| Some((at, client(p.mark.round_trip)?)))
+            .take(NEIGHBOURS)
+            .collect();
+        host.reverse();
+        let place = host.len().checked_sub(1)?;
+        let after = passed.from(answered.saturating_add(1));
+        host.extend(after.filter_map(|(at, p)| Some((at, client(p.mark.round_trip)?))).take(NEIGHBOURS));
+        let slack = self.params.slack;
+        let (first, last) = (host.first()?.0.saturating_sub(slack), end.saturating_add(slack));
+        let guest: Vec<Received> = self.received(first, last).collect();
+        let mut fits = all.iter().filter(|one| {
+            let at =
+                guest.iter().position(|other| other.0.moment.at == one.0.moment.at && other.0.packet == one.0.packet);
+            at.is_some_and(|at| self.agrees(&host, place, &guest, at))
+        });
+        fits.next().filter(|_| fits.next().is_none()).copied()
+    }
+
+    /// Whether packets of both sides may be the same, of which these two are one: none is in the guest before QEMU has it, and whom the
+    /// guest's stack woke for a batch was waiting for a packet of it.
+    fn agrees(&self, host: &[(u64, i32)], place: usize, guest: &[Received], at: usize) -> bool {
+        let host_of = |number: usize| (number + place).checked_sub(at).and_then(|number| host.get(number));
+        let bound = self.params.bound;
+        let is_caused = |(number, one): (usize, &Received)| {
+            host_of(number).is_none_or(|(at, _)| one.0.moment.at.saturating_add(bound) >= *at)
+        };
+        let numbers: Vec<usize> = (0..guest.len()).collect();
+        let batches = numbers.chunk_by(|a, b| batch(&guest[*a]) == batch(&guest[*b]));
+        // Of the first and the last batch there may be more than these.
+        let whole = |numbers: &&[usize]| numbers[0] > 0 && numbers[numbers.len() - 1] + 1 < guest.len();
+        guest.iter().enumerate().all(is_caused)
+            && batches.filter(whole).all(|numbers| {
+                let client = |number: &usize| host_of(*number).map(|(_, tid)| *tid);
+                let clients: Vec<Option<i32>> = numbers.iter().map(client).collect();
+                self.woke_these(&guest[numbers[0]], &clients)
+            })
+    }
+
+    /// Whether the clients that were woken for a batch may be those of its packets, in their order; some are not known.
+    fn woke_these(&self, first: &Received, clients: &[Option<i32>]) -> bool {
+        let Some(received) = first.1 else { return true };
+        let woken = self.guest.woken.from(received.moment.at).map(|(_, woken)| *woken);
+        let mut unknown = clients.iter().filter(|client| client.is_none()).count();
+        let mut next = 0;
+        // Later ones are woken for something else: the end of a connection.
+        woken.take_while(|woken| woken.batch == received.batch).take(clients.len()).all(|woken| {
+            match clients[next..].iter().position(|client| *client == Some(woken.tid)) {
+                Some(skipped) => next += skipped + 1,
+                None if unknown > 0 => unknown -= 1,
+                None => return false,
+            }
+            true
+        })
+    }
+}
+
+fn batch(packet: &Received) -> Option<u64> {
+    packet.1.map(|received| received.batch)
+}
