@@ -40,7 +40,7 @@ enum Device {
         )
     ),
     mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set", "device"])),
-    after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise only those inside the guest; the \
+    after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise the guest's layers and QEMU's trace events; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). To add the guest's \

@@ -23,7 +23,7 @@ pub struct OverheadOptions {
     /// Reduced workload sizes: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Workload sizes of Xue Chunyu's sysbench report on QEMU of 2020: hours, with 2 GiB of files in each round
+    /// Full workload sizes, those of a published report (docs/workloads.md): hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls

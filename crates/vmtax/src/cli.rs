@@ -161,7 +161,7 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Find slow hosts in a dataset, and the facts that explain them
+    /// Find slow hosts in a dataset, and the host attributes that explain the difference
     #[command(
         after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
 the same CPU model, or the same values of the facts in --class. See docs/fleet.md.

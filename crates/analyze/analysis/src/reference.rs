@@ -13,7 +13,7 @@ pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
         let options: Vec<String> = reference
             .filter_map(|(option, reference)| {
                 let used = took_effect.options.get(*option)?;
-                (amount(used)? < amount(reference)?).then(|| format!("{option}={used} (published {reference})"))
+                (amount(used)? < amount(reference)?).then(|| format!("{option}={used} (--full: {reference})"))
             })
             .collect();
         if !options.is_empty() {

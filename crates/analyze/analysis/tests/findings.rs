@@ -182,7 +182,7 @@ fn warnings_say_what_weakens_the_figures() {
             Warning::TooFewRounds { rounds: 4, needed: 6 },
             Warning::KernelsDiffer { host: "6.1".into(), machine: Machine::TCG, guest: "6.12".into() },
             Warning::NoTsc { machine: Machine::TCG, reason: "no invariant TSC".into() },
-            Warning::SmallerThanReference { what: "cpu with time=0.5 (published 10)".into() },
+            Warning::SmallerThanReference { what: "cpu with time=0.5 (--full: 10)".into() },
             Warning::StolenTime { percent: 11 },
             Warning::NoMemoryLimit { reason: "no cgroup".into() },
         ]

@@ -85,10 +85,10 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
     let text = terminal(&plain(6), 100);
     let answer = text.lines().take_while(|l| !l.starts_with("Time of a request")).collect::<Vec<_>>().join(" ");
     assert!(
-        answer.starts_with("A request takes 22") && answer.contains("in the Linux guest on tcg (median), "),
+        answer.starts_with("A request takes 22") && answer.contains("in the Linux guest on tcg (median, untraced), "),
         "{answer}"
     );
-    assert!(answer.contains(" times native (28.0 µs). Of the time of all traced requests, "), "{answer}");
+    assert!(answer.contains(" times native (28.0 µs). Of the mean traced request ("), "{answer}");
     assert!(
         answer.contains(". Largest layers: "),
         "one partition by state, the layers in a sentence of their own: {answer}"
@@ -119,7 +119,7 @@ fn variants_have_a_column_each_and_a_winner_only_where_there_is_one() {
     // The answer begins with which variant is fastest, and says of which one the rest is.
     assert!(text.starts_with("aio=io_uring is faster than aio=threads by 4.0 to 9.0 %"), "{text}");
     assert!(few.starts_with("None of 2 variants is shown to be faster than aio=threads. A request takes"), "{few}");
-    assert!(few.contains("aio=threads (median)"), "{few}");
+    assert!(few.contains("aio=threads (median, untraced)"), "{few}");
     let side_by_side = text.split("Layers side by side").nth(1).unwrap();
     assert_eq!(figures(side_by_side, "device"), [49.8, 49.0, 32.9, 24.0]);
     assert_eq!(figures(side_by_side, "total, traced").len(), 4);

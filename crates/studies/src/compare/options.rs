@@ -79,7 +79,7 @@ pub struct CompareOptions {
     /// Smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     min_effect: Option<f64>,
-    /// Time limit of all rounds: 90s, 10m, 2h; a started round runs to its end [default: 10m]
+    /// Time limit of all rounds: 90s, 10m, 2h; a round in progress is completed [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
     /// Runs of each workload per boot of a guest [default: 3; for exec: 1]

@@ -23,8 +23,6 @@ pub(crate) struct RequestPath {
     pub in_ring: bool,
     /// Its begin was seen in the guest's kernel: the interval from there to the next checkpoint is a part of it.
     pub begins_in_kernel: bool,
-    /// TCP sent its request or its response more than once.
-    pub sent_again: bool,
     /// When the workload's last system call before its own stamp returned, if that was not the request's: it was busy
     /// with others when this one had come back.
     pub busy_until: Option<Moment>,
@@ -32,13 +30,7 @@ pub(crate) struct RequestPath {
 
 impl RequestPath {
     pub fn new() -> Self {
-        RequestPath {
-            marks: [None; Checkpoint::ALL.len()],
-            in_ring: false,
-            begins_in_kernel: false,
-            sent_again: false,
-            busy_until: None,
-        }
+        RequestPath { marks: [None; Checkpoint::ALL.len()], in_ring: false, begins_in_kernel: false, busy_until: None }
     }
 
     pub fn set(&mut self, checkpoint: Checkpoint, at: u64, by: PassedBy) {

@@ -19,7 +19,7 @@ pub(super) struct Response {
 impl Follow<'_> {
     /// The host's part of the round trip with this key, from QEMU's bottom half to its read of the response; that, if it was seen.
     pub(super) fn by_key(&self, path: &mut RequestPath, key: u64, (early, late): (u64, u64)) -> Option<Response> {
-        let (transmitted, tid) = self.first(path, C::NetTx, key, (early, late))?;
+        let (transmitted, tid) = self.first(C::NetTx, key, (early, late))?;
         path.set(C::NetTx, transmitted, PassedBy::Thread(tid));
         // Who hands it to the host's stack does that within its system call, before QEMU transmits the next.
         let next = self.host.passed.at(C::NetTx).within(transmitted.saturating_add(1), late).next();
@@ -31,18 +31,16 @@ impl Follow<'_> {
         let mut received = self.host.packets.at(C::NetTapReceive).within(transmitted, until);
         let (received, packet) = received.find(|(_, p)| is_own(p))?;
         path.set(C::NetTapReceive, received, self.by(packet));
-        let (answered, tid) = self.first(path, C::NetRx, key, (received, late))?;
+        let (answered, tid) = self.first(C::NetRx, key, (received, late))?;
         let read = self.response(path, received, (answered, tid))?;
         Some(Response { read, tid, received: answered })
     }
 
     /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer overtakes, it is the
     /// first that arrives.
-    fn first(&self, path: &mut RequestPath, at: C, key: u64, (from, to): (u64, u64)) -> Option<(u64, i32)> {
+    fn first(&self, at: C, key: u64, (from, to): (u64, u64)) -> Option<(u64, i32)> {
         let mut all = self.host.passed.at(at).within(from, to).filter(|(_, p)| p.mark.round_trip == Some(key));
-        let first = all.next().map(|(at, p)| (at, p.tid));
-        path.sent_again |= all.next().is_some();
-        first
+        all.next().map(|(at, p)| (at, p.tid))
     }
 
     /// Back from the response in QEMU to the server's receipt of the request: when QEMU read it.

@@ -43,7 +43,7 @@ impl Follow<'_> {
             [(path, _)] => Ok(path),
             // The first that is in order says what is missing.
             [] => partial.first().map(|(path, _)| *path).ok_or(Reason::Violation),
-            // Nothing contradicts either: the clocks cannot tell.
+            // Nothing contradicts either: the clocks do not resolve it.
             _ => Err(Reason::Ambiguous),
         }
     }

@@ -55,7 +55,7 @@ impl Follow<'_> {
             }
             return if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) };
         }
-        // Without a sign of their own, packets are told by their order alone.
+        // Without a sign of their own, packets are known by their order alone.
         if self.guest.clients.len() > 1 {
             return Err(Reason::Ambiguous);
         }

@@ -48,11 +48,11 @@ pub(super) const WARNINGS: &[Rule] = &[
     Warning::TrialsMissing { machine, missing, planned, reason } => {
         format!("{missing} of {planned} trials on {machine} have no result. The first: {reason}")
     }),
-    warning!("smaller-than-reference", "sizes smaller than those of Xue Chunyu's sysbench report on QEMU of 2020",
-    [measurement("Use the published sizes", "--full")],
+    warning!("smaller-than-reference", "sizes smaller than those of --full",
+    [measurement("Use the full sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Workloads are smaller than in Xue Chunyu's sysbench report on QEMU of 2020 (docs/workloads.md), so their \
-             figures are not comparable with it: {what}.")
+        format!("Workloads are smaller than with `--full`, so their figures are not comparable with published ones of \
+             that size (docs/workloads.md): {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(
@@ -110,7 +110,7 @@ pub(super) const WARNINGS: &[Rule] = &[
          is no tap, and native's packets cross no veth pair."
     )),
     warning!("stolen-time", "steal time of a host that is itself a VM",
-    [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
+    [instruction("Repeat on a quieter host", "")],
     Warning::StolenTime { percent } => format!(
         "Steal time was {percent} % of the host's CPU time while measuring: this host is a VM."
     )),

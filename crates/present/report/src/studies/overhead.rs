@@ -297,7 +297,7 @@ fn spread_note(rows: &[MetricRow], machine: Machine) -> Option<String> {
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (largest, label) = *all.last()?;
     let typical = all[all.len() / 2].0;
-    Some(format!("{machine} typically {}, at most {} ({label})", percent(typical), percent(largest)))
+    Some(format!("{machine} typically {}, maximum {} ({label})", percent(typical), percent(largest)))
 }
 
 /// The figures that rest on fewer rounds than the rest.

@@ -65,10 +65,10 @@ pub fn traced_runs(plan: &Plan) -> usize {
     plan.probes.iter().filter(|probes| probes.follows_requests()).count()
 }
 
-/// The median of a request, beside native's; then, in a statement of its own, what the time of all traced ones goes to.
+/// The median of a request, beside native's; then, in a statement of its own, what the mean of the traced ones goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
     let median = view::undisturbed(main).p50_ns;
-    let how = if main.control.is_some() { "median" } else { "median, traced" };
+    let how = if main.control.is_some() { "median, untraced" } else { "median, traced" };
     let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
         let factor = median / host.p50_ns;
@@ -77,14 +77,14 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
-        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of it)")
+        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of the time)")
     } else {
         String::new()
     };
-    let median = nanoseconds(median).replace(' ', "\u{a0}");
+    let [median, traced] = [median, main.traced.mean_ns].map(|ns| nanoseconds(ns).replace(' ', "\u{a0}"));
     let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the time of all traced {request}s, {states}{tail}. {layers}",
+        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean traced {request} ({traced}), {states}{tail}. {layers}",
         view::title(main)
     )
 }
