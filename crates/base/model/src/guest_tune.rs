@@ -200,15 +200,18 @@ impl GuestTuneFindings {
         sides.filter(|(_, before, after)| before != after).collect()
     }
 
+    /// Whether a setting is of the measured disk; where the workload is of the network, a device's setting is its card's.
+    pub fn is_of_disk(&self, key: &str) -> bool {
+        !self.metric.workload().needs_network() && Variant::is_of_disk(key)
+    }
+
     /// Whether a setting of the measured disk is among them.
     pub fn changes_disk(&self) -> bool {
-        let is_network = self.metric.workload().needs_network();
-        !is_network && self.changed().iter().any(|(key, ..)| Variant::is_of_disk(key))
+        self.changed().iter().any(|(key, ..)| self.is_of_disk(key))
     }
 
     /// Whether another setting is.
     pub fn changes_guest(&self) -> bool {
-        let is_network = self.metric.workload().needs_network();
-        self.changed().iter().any(|(key, ..)| is_network || !Variant::is_of_disk(key))
+        self.changed().iter().any(|(key, ..)| !self.is_of_disk(key))
     }
 }

@@ -1,5 +1,6 @@
 //! Settings of a running VM that decide how fast it is.
 
+use crate::parse_size;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -108,6 +109,14 @@ pub struct Qcow2Settings {
 }
 
 impl Qcow2Settings {
+    /// An image of this size, bytes, that `qemu-img create` makes with these values of its options, by their names; without a cache.
+    pub fn made<'a>(virtual_size: u64, option: impl Fn(&str) -> Option<&'a str>) -> Qcow2Settings {
+        // Without the option 64 KiB; no image has less than 512 bytes.
+        let cluster_size = option("cluster_size").and_then(parse_size).unwrap_or(64 << 10).max(512);
+        let entry_size = if option("extended_l2") == Some("on") { 16 } else { 8 };
+        Qcow2Settings { virtual_size, cluster_size, entry_size, l2_cache: None }
+    }
+
     /// The cache that covers the whole image, bytes.
     pub fn full_cache(&self) -> u64 {
         let entries = self.virtual_size.div_ceil(self.cluster_size.max(1));

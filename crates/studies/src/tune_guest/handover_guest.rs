@@ -1,18 +1,17 @@
 //! What a tuning hands over besides the disk's settings: those of the guest as a whole, of its share, its network card, its host.
 
 use crate::analysis::ReportFile;
-use vmtax_model::{GuestTuneFindings, NetBackend, TuneVerdict, Variant};
+use vmtax_model::{Guest, GuestTuneFindings, NetBackend, TuneVerdict, Variant};
 
 /// The file; none where nothing of the kind is kept. `answer` is the first sentence of the report.
 pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile> {
     if found.total.is_none() || !found.changes_guest() {
         return None;
     }
-    let is_network = found.metric.workload().needs_network();
     let traps =
         found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
     let traps: String = traps.map(|row| format!("- {}: {}\n", row.candidate.name, row.candidate.trap)).collect();
-    let rows = found.changed().into_iter().filter(|(key, ..)| is_network || !Variant::is_of_disk(key));
+    let rows = found.changed().into_iter().filter(|(key, ..)| !found.is_of_disk(key));
     let rows: String = rows.map(|(key, before, after)| row(key, before, after)).collect();
     let content = format!(
         "# Settings of the guest\n\n{answer}\n\n{traps}\nThe tuning changed no VM. Words in capitals are the VM's own.\n\n\
@@ -48,7 +47,7 @@ fn qemu(key: &str, value: Option<&str>) -> String {
             let memory = property("memory-backend.").map(|word| {
                 format!("`-object memory-backend-ram,id=memory,size=SIZE,{word} -machine TYPE,memory-backend=memory`")
             });
-            let kernel = property("kernel-arg.").map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
+            let kernel = property(Guest::KERNEL_ARG).map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
             let share = key.strip_prefix("share.").map(|name| of_share(name, value));
             let host = key.strip_prefix(Variant::OF_HOST).map(|name| of_host(name, value));
             let others = cpu.or(accel).or(memory).or(kernel).or(share).or(host);
@@ -59,15 +58,16 @@ fn qemu(key: &str, value: Option<&str>) -> String {
 
 /// Where a setting that is removed stands.
 fn option_of(key: &str) -> String {
-    let property = |prefix: &str| key.strip_prefix(prefix).map(str::to_owned);
-    let of = |option: &str, name: String| format!("`{name}` from {option}");
-    let cpu = property("cpu-flag.").map(|name| of("`-cpu`", name));
-    let accel = property("accel.").map(|name| of("`-accel`", name));
-    let memory = property("memory-backend.").map(|name| of("the guest's memory object", name));
-    let kernel = property("kernel-arg.").map(|name| of("the guest's kernel command line", name));
-    let share = property("share.").map(|name| of("the share's arguments and its mount", name));
-    let host = property(Variant::OF_HOST).map(|name| of("what sets it on the host", name));
-    cpu.or(accel).or(memory).or(kernel).or(share).or(host).unwrap_or_else(|| format!("`{key}`"))
+    const PLACES: [(&str, &str); 6] = [
+        ("cpu-flag.", "`-cpu`"),
+        ("accel.", "`-accel`"),
+        ("memory-backend.", "the guest's memory object"),
+        (Guest::KERNEL_ARG, "the guest's kernel command line"),
+        ("share.", "the share's arguments and its mount"),
+        (Variant::OF_HOST, "what sets it on the host"),
+    ];
+    let at = |(prefix, place): (&str, &str)| Some(format!("`{}` from {place}", key.strip_prefix(prefix)?));
+    PLACES.into_iter().find_map(at).unwrap_or_else(|| format!("`{key}`"))
 }
 
 fn backend(value: &str) -> &'static str {
@@ -111,7 +111,7 @@ fn libvirt(key: &str, value: Option<&str>) -> String {
             "`<filesystem type='mount'><driver type='virtiofs'/></filesystem>`, `<memoryBacking><access mode='shared'/>`".to_owned()
         }
         _ if key.starts_with("kernel-arg") => "`<cmdline>` where it has `<kernel>`; else in the guest".to_owned(),
-        _ if key.starts_with("host.") => "not of a domain".to_owned(),
+        _ if key.starts_with(Variant::OF_HOST) => "not of a domain".to_owned(),
         _ => match key.strip_prefix("cpu-flag.") {
             Some(flag) if value.is_some() => format!("`<cpu><feature policy='{switch}' name='{flag}'/></cpu>`"),
             _ => "`<qemu:commandline>`, as QEMU has it".to_owned(),

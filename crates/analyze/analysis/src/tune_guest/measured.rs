@@ -80,14 +80,20 @@ impl<'a> Measured<'a> {
         parts.flat_map(|(number, _)| self.rounds(number)).filter_map(pair).collect()
     }
 
-    /// The same by the metric that decides, as ratios of costs.
-    pub fn series(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Series {
+    /// The same by the metric that decides, as logs of ratios of costs; `None` for a round that gave none.
+    fn logs(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Vec<Option<f64>> {
         let metric = self.spec.metric;
         let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
+        let log =
+            |(without, with): (f64, f64)| Some(cost(metric, with) - cost(metric, without)).filter(|l| l.is_finite());
+        self.pairs(of, pair, &value).into_iter().map(|pair| pair.and_then(log)).collect()
+    }
+
+    /// The same, without those rounds.
+    pub fn series(&self, of: &dyn Fn(&GuestTunePart) -> bool, pair: (&[usize], &[usize])) -> Series {
         let mut series = Series::default();
-        for pair in self.pairs(of, pair, &value) {
-            let log = pair.map(|(without, with)| cost(metric, with) - cost(metric, without));
-            match log.filter(|log| log.is_finite()) {
+        for log in self.logs(of, pair) {
+            match log {
                 Some(log) => series.logs.push(log),
                 None => series.empty += 1,
             }
@@ -103,13 +109,8 @@ impl<'a> Measured<'a> {
     /// What a candidate alone cost against the baseline in each of the first rounds of the screening, as logs of ratios; `None`
     /// where it was not measured in each, or one gave no figure.
     pub fn first_rounds(&self, candidate: usize, rounds: usize) -> Option<Vec<f64>> {
-        let metric = self.spec.metric;
-        let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(metric));
-        let pairs = self.pairs(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]), &value);
-        let log = |pair: &Option<(f64, f64)>| {
-            pair.map(|(without, with)| cost(metric, with) - cost(metric, without)).filter(|log| log.is_finite())
-        };
-        pairs.get(..rounds)?.iter().map(log).collect()
+        let logs = self.logs(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]));
+        logs.get(..rounds)?.iter().copied().collect()
     }
 
     /// Why a candidate failed to boot, where it never gave a figure.

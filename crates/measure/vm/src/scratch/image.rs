@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::{ask_command, find_program};
-use vmtax_model::parse_size;
+use vmtax_model::{Qcow2Settings, parse_size};
 
 /// Before the options of `qemu-img create -o`, as settings of a disk: `image.cluster_size`.
 pub const IMAGE: &str = "image.";
@@ -36,11 +36,11 @@ pub fn images_mib<'a>(disks: impl Iterator<Item = &'a BTreeMap<String, String>>)
 /// MiB that the tables of an image take at most: an entry and a refcount for each cluster (`docs/interop/qcow2.txt` of QEMU).
 fn tables_mib(making: &BTreeMap<&str, &str>) -> u64 {
     let number = |key: &str, default: u64| making.get(key).and_then(|text| parse_size(text)).unwrap_or(default);
-    let clusters = number(SIZE, DISK_MIB << 20).max(DISK_MIB << 20) / number("image.cluster_size", 65536).max(512);
-    let entry = if making.get("image.extended_l2") == Some(&"on") { 16 } else { 8 };
+    let size = number(SIZE, DISK_MIB << 20).max(DISK_MIB << 20);
+    let image = Qcow2Settings::made(size, |option| making.get(format!("{IMAGE}{option}").as_str()).copied());
     let refcount = number("image.refcount_bits", 16).div_ceil(8);
     // Tables are clusters of their own, and refcounted, too.
-    let bytes = clusters.saturating_mul(entry + refcount).saturating_mul(9) / 8;
+    let bytes = (size / image.cluster_size).saturating_mul(image.entry_size + refcount).saturating_mul(9) / 8;
     HEADER_MIB + bytes.div_ceil(1 << 20)
 }
 

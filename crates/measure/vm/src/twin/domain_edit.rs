@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Settings of virtio's device that libvirt has at a SCSI disk's controller.
-const OF_CONTROLLER: [&str; 4] = ["ioeventfd", "iothread", "num-queues", "packed"];
+const OF_CONTROLLER: [&str; 4] = ["ioeventfd", "iothread", "packed", "num-queues"];
 /// Those that a SCSI disk has itself, of those that are attributes.
 const OF_SCSI_DISK: [&str; 4] = ["aio", "cache", "detect-zeroes", "discard"];
 
@@ -63,7 +63,8 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     if disk.bus() == "scsi" && !is_scsi {
         // What its controller had, the disk was measured with, too.
         let driver = disk.controller(devices).and_then(|controller| child(controller, "driver"));
-        for name in ["ioeventfd", "iothread", "packed", "queues"] {
+        for setting in OF_CONTROLLER {
+            let name = driver_attribute(setting).unwrap_or(setting);
             let value = driver.and_then(|driver| driver.attribute(name));
             let is_changed = attributes.iter().any(|(known, _)| *known == name);
             attributes.extend(value.filter(|_| !is_changed).map(|value| (name, value.to_owned())));

@@ -1,7 +1,8 @@
 //! A change that is known to make guests faster or slower, and of what it is tried.
 
 use std::collections::BTreeMap;
-use vmtax_model::{ChangeCost, Machine, QemuFacts, WorkloadName};
+use vmtax_host::find_program;
+use vmtax_model::{ChangeCost, Guest, Machine, QemuFacts, Variant, WorkloadName};
 use vmtax_workload::BlockWork;
 
 /// Settings as in a variant.
@@ -55,14 +56,14 @@ pub(super) struct Known {
 pub(super) fn cost(key: &str) -> ChangeCost {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| key.starts_with(prefix));
     match key {
-        _ if begins(&["host."]) => ChangeCost::HostSetting,
+        _ if begins(&[Variant::OF_HOST]) => ChangeCost::HostSetting,
         "pinning" | "share.msize" | "share.cache" | "share.access" => ChangeCost::Live,
         _ if begins(&["throttling."]) => ChangeCost::Live,
         "kernel-args" => ChangeCost::GuestReboot,
-        _ if begins(&["kernel-arg."]) => ChangeCost::GuestReboot,
+        _ if begins(&[Guest::KERNEL_ARG]) => ChangeCost::GuestReboot,
         "cache" | "format" | "backend" | "share" | "qemu" | "qemu-args" | "cpu-model" | "machine-type" | "disks"
         | "memory-regions" | "kernel" | "firmware" => ChangeCost::VmRestart,
-        _ if begins(&["cpu-flag.", "accel.", "memory-backend.", "image.", "share."]) => ChangeCost::VmRestart,
+        _ if begins(&Guest::PROPERTIES) || begins(&["image.", "share."]) => ChangeCost::VmRestart,
         // A property of a device, or what is behind it.
         _ => ChangeCost::Replug,
     }
@@ -79,6 +80,11 @@ pub(super) fn cost_of(set: &Settings) -> ChangeCost {
         ChangeCost::HostReboot => 5,
     };
     set.keys().map(|key| cost(key)).max_by_key(order).unwrap_or(ChangeCost::Live)
+}
+
+/// Why what needs a program of the host is not tried: `why`, where it is not in PATH.
+pub(super) fn needs_program(program: &str, why: &'static str) -> Option<&'static str> {
+    find_program(program).is_none().then_some(why)
 }
 
 /// Whether the workload uses the measured disk.

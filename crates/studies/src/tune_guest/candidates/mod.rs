@@ -11,9 +11,9 @@ pub(crate) use known::{Settings, Tuned, uses_disk};
 
 use known::{Known, cost_of};
 use std::collections::BTreeMap;
+use vmtax_host::QemuVersion;
 use vmtax_model::{
-    Guest, GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName,
-    parse_size,
+    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, ShareMethod, Variant, WorkloadName, parse_size,
 };
 
 /// When another bus harms.
@@ -155,15 +155,11 @@ fn published(key: &str) -> &'static str {
     }
 }
 
-fn uses_prefix(key: &str) -> bool {
-    Guest::has_setting(key) || key.starts_with("share.") || key.starts_with(Variant::OF_HOST)
-}
-
 /// Why a change of the disk is not tried on its bus; an iothread brings the bus that it needs.
 fn on_bus(known: &Known, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
     let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
     let (key, value) = known.set[0];
-    if bus.starts_with("virtio") || !disk::is_of_virtio(key) || uses_prefix(key) {
+    if bus.starts_with("virtio") || !disk::is_of_virtio(key) || !Variant::is_of_disk(key) {
         return (key == "request-merging" && bus != "virtio-blk").then_some("it is of virtio-blk alone");
     }
     if (key, value) == ("iothread", "on") {
@@ -197,26 +193,26 @@ fn newer_qemus(tuned: &Tuned<'_>) -> Vec<GuestCandidate> {
 pub(super) fn uncovered(settings: &Settings, size: Option<u64>) -> Option<u64> {
     let number = |key: &str| settings.get(key).and_then(|text| parse_size(text));
     settings.get("format").filter(|format| *format == "qcow2")?;
-    let cluster_size = number("image.cluster_size").unwrap_or(65536).max(512);
-    let has_subclusters = settings.get("image.extended_l2").is_some_and(|value| value == "on");
+    let image = image(settings, size?);
     // `read_cache_sizes` of QEMU's qcow2 driver: of one size for both caches the refcounts get four clusters.
     let l2_cache = number("l2-cache-size")
-        .or_else(|| Some(number("cache-size")?.saturating_sub(cluster_size.saturating_mul(4))))
+        .or_else(|| Some(number("cache-size")?.saturating_sub(image.cluster_size.saturating_mul(4))))
         .unwrap_or(32 << 20);
-    let entry_size = if has_subclusters { 16 } else { 8 };
-    let image = Qcow2Settings { virtual_size: size?, cluster_size, entry_size, l2_cache: Some(l2_cache) };
-    image.full_cache().checked_next_multiple_of(cluster_size).filter(|full| *full > l2_cache)
+    image.full_cache().checked_next_multiple_of(image.cluster_size).filter(|full| *full > l2_cache)
+}
+
+/// The qcow2 image that the settings make.
+fn image(settings: &Settings, size: u64) -> Qcow2Settings {
+    Qcow2Settings::made(size, |option| settings.get(&format!("image.{option}")).map(String::as_str))
 }
 
 /// An L2 cache that covers the whole image.
 fn l2_cache(tuned: &Tuned<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let full = uncovered(baseline, tuned.size.or_else(|| parse_size(baseline.get("image.size")?)))?;
+    let size = tuned.size.or_else(|| parse_size(baseline.get("image.size")?))?;
+    let full = uncovered(baseline, Some(size))?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
-        true => (
-            "cache-size",
-            full + 4 * baseline.get("image.cluster_size").and_then(|text| parse_size(text)).unwrap_or(65536),
-        ),
+        true => ("cache-size", full + 4 * image(baseline, size).cluster_size),
         false => ("l2-cache-size", full),
     };
     Some(candidate(
@@ -229,8 +225,7 @@ fn l2_cache(tuned: &Tuned<'_>, baseline: &Settings) -> Option<GuestCandidate> {
 
 /// `7.2.22` as 7 and 2.
 fn version(text: &str) -> (u32, u32) {
-    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    text.parse::<QemuVersion>().map_or((0, 0), |version| (version.major, version.minor))
 }
 
 #[cfg(test)]

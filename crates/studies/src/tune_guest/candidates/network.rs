@@ -1,7 +1,6 @@
 //! Changes of a guest's network card and of what is behind it.
 
-use super::known::{Known, Settings, Tuned};
-use vmtax_host::find_program;
+use super::known::{Known, Settings, Tuned, needs_program};
 use vmtax_model::WorkloadName;
 
 fn uses_network(tuned: &Tuned<'_>) -> bool {
@@ -26,7 +25,7 @@ pub(super) const TABLE: &[Known] = &[
         set: &[("backend", "passt")],
         since: (7, 2),
         moves: |tuned, baseline| is_behind_other(tuned, baseline, "passt"),
-        not_for: |_, _| find_program("passt").is_none().then_some("passt is not installed"),
+        not_for: |_, _| needs_program("passt", "passt is not installed"),
         trap: "One more process a VM.",
         source: "the-void-ia/void-box#81: a connection by slirp takes 2.6 times as long",
     },

@@ -1,7 +1,6 @@
 //! Changes of how a guest is given a tree of files.
 
-use super::known::{Known, Settings, Tuned};
-use vmtax_host::find_program;
+use super::known::{Known, Settings, Tuned, needs_program};
 use vmtax_model::WorkloadName;
 
 fn is(baseline: &Settings, method: &str) -> bool {
@@ -10,10 +9,6 @@ fn is(baseline: &Settings, method: &str) -> bool {
 
 fn uses_share(tuned: &Tuned<'_>) -> bool {
     tuned.workload.needs_share()
-}
-
-fn lacks(program: &str, why: &'static str) -> Option<&'static str> {
-    find_program(program).is_none().then_some(why)
 }
 
 /// An image is only read.
@@ -42,7 +37,7 @@ pub(super) const TABLE: &[Known] = &[
         set: &[("share", "virtiofs")],
         since: (5, 0),
         moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "virtiofs"),
-        not_for: |_, _| lacks("virtiofsd", "virtiofsd is not installed"),
+        not_for: |_, _| needs_program("virtiofsd", "virtiofsd is not installed"),
         trap: "One more process a share, and memory that it shares with QEMU.",
         source: "virtme-ng #9: 283.8 to 1.17 s; nixpkgs #552774: 1.00 to 1.44 times as fast",
     },
@@ -50,7 +45,7 @@ pub(super) const TABLE: &[Known] = &[
         set: &[("share", "virtiofs"), ("share.cache", "always")],
         since: (5, 0),
         moves: |tuned, _| uses_share(tuned),
-        not_for: |_, _| lacks("virtiofsd", "virtiofsd is not installed"),
+        not_for: |_, _| needs_program("virtiofsd", "virtiofsd is not installed"),
         trap: "The guest does not see what others change: for trees that it has for itself.",
         source: "virtiofs-tests, December 2020: sequential reads 98 to 650 MB/s",
     },
@@ -58,7 +53,7 @@ pub(super) const TABLE: &[Known] = &[
         set: &[("share", "disk")],
         since: (1, 0),
         moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "disk"),
-        not_for: |_, _| lacks("mkfs.ext4", "mkfs.ext4 is not installed"),
+        not_for: |_, _| needs_program("mkfs.ext4", "mkfs.ext4 is not installed"),
         trap: "A copy of the tree on a disk: host and guest do not see what the other changes.",
         source: "nixpkgs #181746: over 1000 to 249 s with an image, its making included",
     },
@@ -66,7 +61,7 @@ pub(super) const TABLE: &[Known] = &[
         set: &[("share", "erofs")],
         since: (1, 0),
         moves: |tuned, baseline| uses_share(tuned) && !is(baseline, "erofs"),
-        not_for: |tuned, _| needs_reads(tuned).or_else(|| lacks("mkfs.erofs", "mkfs.erofs is not installed")),
+        not_for: |tuned, _| needs_reads(tuned).or_else(|| needs_program("mkfs.erofs", "mkfs.erofs is not installed")),
         trap: "An image has to be made anew whenever the tree changes; the guest only reads it.",
         source: "nixpkgs #181746: over 1000 to 249 s, the making included",
     },
