@@ -36,14 +36,20 @@ fn starts(place: &Place, arguments: &[String]) {
 }
 
 #[test]
-fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
+fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
     let place = Place::new();
     let words =
         "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=200 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
     let outcome = outcome.says(" changes against the baseline").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
-    assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
+    let kept = kept(&found);
+    assert!(kept.contains(&"without throttling.iops-total"), "{found:#}");
+    // Another change may be faster here, too (io_uring for threads), but none is kept that fresh boots do not confirm.
+    for name in kept {
+        let interval = &row(&found, name)["confirmation"]["ratio"]["interval"];
+        assert!(interval["high"].as_f64().is_some_and(|high| high < 1.0), "{name}: {found:#}");
+    }
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
     assert!(high < 0.95, "{:#}", found["total"]);
     let (before, after) = (found["before"].as_f64().unwrap(), found["after"].as_f64().unwrap());
@@ -58,7 +64,7 @@ fn a_limit_is_found_and_removed_and_nothing_else_is_kept() {
     assert!(fs::read_to_string(folder.join("report.html")).unwrap().contains("less time"));
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
     let words = arguments(&folder, &disk);
-    assert!(words.join(" ").contains("cache=writeback") && !words.join(" ").contains("throttling"), "{words:?}");
+    assert!(words.join(" ").contains("cache=") && !words.join(" ").contains("throttling"), "{words:?}");
     starts(&place, &words);
     assert!(fs::read_to_string(folder.join("tuned/libvirt.xml")).unwrap().contains("Remove <iotune>"));
     let undo = fs::read_to_string(folder.join("tuned/UNDO.md")).unwrap();
@@ -82,9 +88,9 @@ fn a_cache_that_writes_through_is_found_by_a_plan_and_its_remedy_handed_over() {
     let start = guest(place.vmtax("tune"), &kernel);
     let plan = start.words("--from cache=writethrough --block 0.3 --dry-run -- disk rw=randwrite").succeeds().stdout;
     let mut plan: toml::Table = plan.parse().unwrap();
-    // A part of the candidates, for the time's sake.
+    // The planted one alone, for the time's sake.
     let tune = plan["tune-guest"].as_table_mut().unwrap();
-    let few = |one: &toml::Value| ["cache=writeback", "packed=on"].contains(&one["name"].as_str().unwrap());
+    let few = |one: &toml::Value| one["name"].as_str() == Some("cache=writeback");
     tune["candidate"].as_array_mut().unwrap().retain(few);
     let plan = place.put("plan.toml", toml::to_string(&plan).unwrap());
     let outcome = place.vmtax("run --json --output out").arg(&plan).start(300).outcome().exits(0);

@@ -56,6 +56,9 @@ fn few(place: &Place, plan: &toml::Table, names: &[&str]) -> PathBuf {
     place.put("plan.toml", toml::to_string(&plan).unwrap())
 }
 
+const REMEDY: &str = "without throttling.iops-total";
+const NO_EFFECT: &str = "throttling.bps-total=1000000000000";
+
 #[test]
 fn a_domains_twin_is_tuned_and_its_xml_changed() {
     let place = Place::new();
@@ -66,7 +69,7 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
         domain(&image, " cache='writethrough'", "virtio").replace("    </disk>\n", &format!("{limit}    </disk>\n"));
     let file = place.put("web01.xml", &xml);
     let words = "--machine micro-tcg --dry-run -- disk count=100 time=0";
-    let plan = plan(&place.vmtax("tune --like").arg(&file).words(words).succeeds().stdout);
+    let mut plan = plan(&place.vmtax("tune --like").arg(&file).words(words).succeeds().stdout);
     let set = plan["variant"][0]["set"].as_table().unwrap();
     let all = [
         ("cache", "writethrough"),
@@ -80,11 +83,16 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     assert_eq!(plan["guest"]["memory-mib"].as_integer(), Some(1024));
     let lacks = not_twinned(&plan);
     assert!(lacks.contains("<interface> user virtio") && lacks.contains("<oddity> x"), "{lacks}");
-    let file = few(&place, &plan, &["without throttling.iops-total", "aio=io_uring"]);
+    // Beside the planted limit one that is never reached, which can change nothing.
+    let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"].as_array_mut().unwrap();
+    let other = candidates.iter_mut().find(|one| one["name"].as_str() != Some(REMEDY)).unwrap().as_table_mut().unwrap();
+    other.insert("name".into(), NO_EFFECT.into());
+    other.insert("set".into(), toml::Table::from_iter([("throttling.bps-total".into(), "1000000000000".into())]).into());
+    let file = few(&place, &plan, &[REMEDY, NO_EFFECT]);
     let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
     let outcome = outcome.says("not twinned: device <oddity> x");
     let found = json(&outcome.stdout)["findings"].clone();
-    assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
+    assert_eq!(kept(&found), [REMEDY], "{found:#}");
     let tuned = |name: &str| fs::read_to_string(place.path("out/tuned").join(name)).unwrap();
     assert_eq!(tuned("domain.xml"), xml.replace(limit, ""));
     assert!(tuned("domain.diff").contains("-        <total_iops_sec>50</total_iops_sec>\n"));
@@ -125,11 +133,11 @@ fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
     };
     let before = dry(&like);
     assert_eq!(before["variant"][0]["set"]["bus"].as_str(), Some("ide"), "{before:?}");
-    let file = few(&place, &before, &["without throttling.iops-total"]);
+    let file = few(&place, &before, &[REMEDY]);
     let outcome = place.vmtax("run --json --output out").arg(&file).start(400).outcome().exits(0);
     let outcome = outcome.says("screening: 1 change").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
-    assert_eq!(kept(&found), ["without throttling.iops-total"], "{found:#}");
+    assert_eq!(kept(&found), [REMEDY], "{found:#}");
     let interval = &found["total"]["ratio"]["interval"];
     assert!(interval["low"].as_f64().unwrap() > 0.0 && interval["high"].as_f64().unwrap() < 0.8, "{interval}");
     // Three rounds, then those of the confirmation.
