@@ -35,7 +35,7 @@ const DEFAULT: [WorkloadName; 4] =
     ),
     mut_arg(
         "rounds",
-        with_help("Maximum number of rounds; stops earlier once every metric has a verdict [default: 40]")
+        with_help("Maximum number of rounds; stops earlier once every metric is decided [default: 40]")
     ),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),

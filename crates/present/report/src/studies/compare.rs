@@ -162,7 +162,7 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
     measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
-        .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
+        .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("adjusted p").spare(2), |row| verdict::p_value(row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
@@ -185,7 +185,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
-         baseline ÷ variant, and the verdict is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
+         baseline ÷ variant, and the result is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
@@ -233,7 +233,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("slower in"), |row| percent(row.superiority))
         .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
         .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
-        .column(Column::words("verdict"), |row| verdict_cell(row, findings.min_effect))
+        .column(Column::words("result"), |row| verdict_cell(row, findings.min_effect))
         .done()
         .in_parts()
         .notes(notes(against, findings))
@@ -331,12 +331,12 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds: stopped before 40, every metric has a verdict", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
+/// "n = 12 rounds: stopped before 40, every metric is decided", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a verdict"),
+        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric is decided"),
         planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
         planned => format!("{n} of {planned}"),
     }
