@@ -174,7 +174,7 @@ mod tests {
             "    echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus\n    # libvirt: virsh vcpupin VM VCPU CPUS --live\n"
         );
         assert_eq!(
-            command_lines(line, 44, ""),
+            command_lines(line, 42, ""),
             "echo CPUS | sudo tee \\\n  /sys/fs/cgroup/GROUP/cpuset.cpus\n# libvirt: virsh vcpupin VM VCPU CPUS\n# --live\n"
         );
         assert_eq!(command_lines("# one two three four", 12, ""), "# one two\n# three four\n");

@@ -137,7 +137,7 @@ fn class(against: &Against) -> &'static str {
 }
 
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
-    let title = format!("{} against {}", against.variant, findings.baseline);
+    let title = format!("{} vs. {}", against.variant, findings.baseline);
     if against.rows.is_empty() {
         return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
     }
@@ -411,7 +411,7 @@ fn answer(findings: &CompareFindings) -> String {
         return format!("No metric was measured on both {} and a variant.", findings.baseline);
     }
     let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
-    format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
+    format!("{} vs. {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
 }
 
 #[cfg(test)]
@@ -477,13 +477,13 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();

@@ -60,18 +60,18 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals "tcg
-/// costs ×3.03 (stat) to ×14.4 (CPU events) of native, 19 metrics".
+/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals
+/// "tcg: ×3.03 (stat) to ×14.4 (CPU events) relative to native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let view::Summary { least, worst, metrics, costs, .. } = view::summary(findings, machine)?;
     let named = |(metric, cost): (Metric, &Comparison)| format!("{} ({})", ratio(cost.ratio.median), metric.label());
     let most = format!("{}: {}{}", worst.0.label(), ratio(worst.1.ratio.median), ci(&worst.1.ratio));
     Some(match (metrics, costs) {
         (1, _) if !view::has_intervals(findings) => {
-            format!("{machine} costs {} of native", named(worst))
+            format!("{machine}: {} relative to native", named(worst))
         }
         (_, _) if !view::has_intervals(findings) => {
-            format!("{machine} costs {} to {} of native, {metrics} metrics", named(least), named(worst))
+            format!("{machine}: {} to {} relative to native, {metrics} metrics", named(least), named(worst))
         }
         (_, 0) => format!("no metric is significantly slower on {machine} than natively, largest ratio in {most}"),
         (1, _) => format!("{machine} is slower than native in {most}"),
