@@ -88,7 +88,7 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
-    /// Watch running VMs live: steal, throttling, disks, network, VM exits
+    /// Watch running VMs live: steal, throttling, disks, VM exits
     Top(TopArgs),
     /// Find out why a running VM is slow, and what to change
     Diagnose(Box<StudyArgs<DiagnoseOptions>>),
@@ -106,7 +106,7 @@ Examples:
     Undo(UndoArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
-    /// Trace block I/O latency by layer: guest, QEMU, host kernel, device
+    /// Trace block I/O latency by layer: guest, QEMU, host, device
     Layers(Box<StudyArgs<LayersOptions>>),
     /// Analyze traces from other tools: trace-cmd, perf, ftrace, QEMU
     Import(Box<ImportTracesArgs>),
@@ -135,7 +135,7 @@ Examples:
   vmtax report --guest-trace guest.trace
   vmtax report --json | jq '.findings.rows[0]'")]
     Report(ReportArgs),
-    /// Export recordings: a dataset (Parquet), traced requests (Perfetto)
+    /// Export recordings (Parquet) and traced requests (Perfetto)
     #[command(
         after_help = "docs/dataset.md describes the dataset, with queries for DuckDB; docs/export.md the other files. ui.perfetto.dev opens a Perfetto trace, without an upload.
 
@@ -162,7 +162,7 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Find slow hosts in a dataset, and the host attributes that explain it
+    /// Find slow hosts in a dataset, and what explains it
     #[command(
         after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
 the same CPU model, or the same values of the facts in --class. See docs/fleet.md.

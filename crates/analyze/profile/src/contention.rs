@@ -23,8 +23,7 @@ pub(crate) fn of(uses: &CpuUses, first: &[i32]) -> Option<CpuContention> {
     let ns = Some(after.at_ns.checked_sub(before.at_ns)? as f64).filter(|ns| *ns > 0.0)?;
     let threads = threads(before, after, ns);
     let waits = |thread: &&Thread| thread.waited >= MIN_WAIT;
-    let mut waiting: Vec<&Thread> =
-        threads.iter().filter(|thread| first.contains(&thread.tid)).filter(waits).collect();
+    let mut waiting: Vec<&Thread> = threads.iter().filter(|thread| first.contains(&thread.tid)).filter(waits).collect();
     if waiting.is_empty() {
         waiting = threads.iter().filter(waits).collect();
     }
@@ -49,6 +48,7 @@ pub(crate) fn of(uses: &CpuUses, first: &[i32]) -> Option<CpuContention> {
     let throttled = after.throttled_us.zip(before.throttled_us);
     Some(CpuContention {
         cpus: cpu_list::format(cpus.into_iter()),
+        threads: waiting.len(),
         waited,
         ran,
         own: [least, most],

@@ -4,11 +4,11 @@ use crate::contention;
 use crate::waits::by_call;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use vmtax_model::samples::CpuUses;
 use vmtax_model::{
     BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes,
     ThreadWaits, VmFacts, WaitFor, WallFindings,
 };
-use vmtax_model::samples::CpuUses;
 use vmtax_rules::Evidence;
 
 /// Each thread's states: of the scheduler's events, which have each moment; without them of the scheduler's own sums between

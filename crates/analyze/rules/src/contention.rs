@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn why(own: [f64; 2], other: [f64; 2], throttled: Option<f64>) -> String {
-        let found = CpuContention { cpus: "0-1".to_owned(), waited: 0.8, ran: 0.8, own, other, throttled };
+        let found = CpuContention { cpus: "0-1".to_owned(), threads: 1, waited: 0.8, ran: 0.8, own, other, throttled };
         why_run_queue_wait(Some(&found)).replace('\u{a0}', " ")
     }
 

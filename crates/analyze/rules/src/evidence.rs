@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan,
-    ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
+    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine,
+    Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct CpuContention {
     /// CPUs on which the threads that waited longest may run, as a list: `0-3,8`.
     pub cpus: String,
-    /// Run-queue wait of these threads, summed.
+    /// These threads.
+    pub threads: usize,
+    /// Their run-queue wait, summed.
     pub waited: f64,
     /// CPU time of one of these threads, mean, each weighted by its wait.
     pub ran: f64,
@@ -33,7 +35,7 @@ pub enum RunQueueCause {
 }
 
 impl CpuContention {
-    /// What takes less than this part of the wait does not cause it.
+    /// What uses less of the CPUs than this part of a thread's wait does not cause it.
     const MIN: f64 = 0.2;
     /// Threads that need less than this part of their CPUs, waits included, would not wait for each other alone.
     const FULL: f64 = 0.9;
@@ -58,8 +60,9 @@ impl CpuContention {
         if throttled > 0.0 && throttled >= waited / 2.0 {
             return vec![RunQueueCause::Quota];
         }
-        // Whoever waits, waits while others run there.
-        let is_enough = |cpu: f64| cpu > 0.0 && cpu >= waited * Self::MIN;
+        // Whoever waits, waits while others run there; many may wait for the same one.
+        let wait = waited / self.threads.max(1) as f64;
+        let is_enough = |cpu: f64| cpu > 0.0 && cpu >= wait * Self::MIN;
         let cpus = cpu_list::parse(&self.cpus).map_or(1, |cpus| cpus.len());
         let would_fit = own + waited <= cpus as f64 * Self::FULL;
         let other = is_enough(other);
@@ -67,7 +70,7 @@ impl CpuContention {
         let causes = [
             (own, RunQueueCause::OwnThreads),
             (other, RunQueueCause::OtherLoad),
-            (is_enough(throttled), RunQueueCause::Quota),
+            (throttled > 0.0 && throttled >= waited * Self::MIN, RunQueueCause::Quota),
         ];
         causes.into_iter().filter(|(is_cause, _)| *is_cause).map(|(_, cause)| cause).collect()
     }
@@ -78,13 +81,14 @@ mod tests {
     use super::RunQueueCause::{OtherLoad, OwnThreads, Quota};
     use super::*;
 
+    /// One thread.
     fn on(cpus: &str, waited: f64, ran: f64, own: [f64; 2], other: [f64; 2]) -> CpuContention {
-        CpuContention { cpus: cpus.to_owned(), waited, ran, own, other, throttled: None }
+        CpuContention { cpus: cpus.to_owned(), threads: 1, waited, ran, own, other, throttled: None }
     }
 
     #[test]
     fn threads_that_share_one_cpu_compete_with_each_other() {
-        let pinned = on("1", 1.0, 0.5, [0.98; 2], [0.02; 2]);
+        let pinned = CpuContention { threads: 2, ..on("1", 1.0, 0.5, [0.98; 2], [0.02; 2]) };
         assert_eq!(pinned.causes(), (vec![OwnThreads], true));
         let short_of_full = on("1", 0.1, 0.5, [0.7; 2], [0.01; 2]);
         assert_eq!(short_of_full.causes(), (vec![OwnThreads], true), "nothing else used the CPU");
@@ -93,10 +97,12 @@ mod tests {
     #[test]
     fn load_that_leaves_too_little_is_the_cause_where_the_own_threads_would_fit() {
         assert_eq!(on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]).causes(), (vec![OtherLoad], true), "a thread and a hog");
-        let four_vcpus_of_eight = on("0-7", 1.0, 0.75, [3.0; 2], [5.0; 2]);
+        let four_vcpus_of_eight = CpuContention { threads: 4, ..on("0-7", 1.0, 0.75, [3.0; 2], [5.0; 2]) };
         assert_eq!(four_vcpus_of_eight.causes(), (vec![OtherLoad], true));
-        let two_vcpus_and_a_hog = on("1", 1.3, 0.33, [0.66; 2], [0.33; 2]);
+        let two_vcpus_and_a_hog = CpuContention { threads: 2, ..on("1", 1.3, 0.33, [0.66; 2], [0.33; 2]) };
         assert_eq!(two_vcpus_and_a_hog.causes(), (vec![OwnThreads, OtherLoad], true));
+        let four_and_hogs = CpuContention { threads: 4, ..on("1", 3.55, 0.11, [0.45; 2], [0.54; 2]) };
+        assert_eq!(four_and_hogs.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
     }
 
     #[test]

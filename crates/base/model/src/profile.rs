@@ -1,7 +1,9 @@
 //! The findings of `profile`.
 
 use crate::samples::StopsEnded;
-use crate::{Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
+use crate::{
+    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor,
+};
 use serde::{Deserialize, Serialize};
 
 /// A thread's fraction of the samples.

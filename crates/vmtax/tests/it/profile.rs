@@ -401,9 +401,9 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
 /// What made the threads of a process wait that is pinned to one CPU with `hogs` other processes.
 fn causes_on_one_cpu(threads: u32, hogs: usize) -> (Vec<RunQueueCause>, CpuContention) {
     let place = Place::new();
-    let source = "#include <pthread.h>\n#include <stdlib.h>\nstatic void *burn(void *unused) { for (;;); }\n\
-                  int main(int count, char **words) {\n    pthread_t thread;\n\
-                  for (int i = 1; i < atoi(words[1]); i++) pthread_create(&thread, 0, burn, 0);\n    burn(0);\n}\n";
+    let source = "#include <pthread.h>\n#include <stdlib.h>\nstatic void *burn(void *own) { for (;;) own = own; return own; }\n\
+                  int main(int count, char **words) {\n    pthread_t thread;\n    if (count != 2) return 2;\n\
+                  for (int i = 1; i < atoi(words[1]); i++) pthread_create(&thread, 0, burn, 0);\n    return burn(0) != 0;\n}\n";
     let program = compiled(&place, "burners", source, &["-pthread"]);
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();

@@ -120,7 +120,9 @@ mod tests {
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20 % of the traced time of requests on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."]
+            [
+                "20 % of the traced time of requests on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."
+            ]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }

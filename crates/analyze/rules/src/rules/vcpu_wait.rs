@@ -5,7 +5,8 @@ use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace, ThreadStates, WaitFor, shell_path,
+    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace, ThreadStates,
+    WaitFor, shell_path,
 };
 
 pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
