@@ -97,7 +97,7 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     Some(Finding {
         text: format!(
-            "The 95 % CI of {} on {machine} is too wide for a result: ×{:.2} to ×{:.2}{others}.",
+            "The 95 % CI of {} on {machine} is too wide to be conclusive: ×{:.2} to ×{:.2}{others}.",
             metric.label(),
             interval.low,
             interval.high
@@ -152,7 +152,7 @@ mod tests {
         assert!(
             found[0]
                 .finding
-                .contains("The 95 % CI of memory transfer on kvm is too wide for a result: ×0.30 to ×3.00."),
+                .contains("The 95 % CI of memory transfer on kvm is too wide to be conclusive: ×0.30 to ×3.00."),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

@@ -67,7 +67,8 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} waited for a CPU {} of the time", thread.name, number::percent(runnable))
+        let the = if thread.role == Some(Role::Main) { "the " } else { "" };
+        format!("; {the}{} waited for a CPU {} of the time", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",
