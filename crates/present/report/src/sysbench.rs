@@ -131,7 +131,7 @@ fn operations(out: &mut String, result: &TrialResult) {
     let _ = writeln!(
         out,
         "  {:<20}{:>10}{:>11}{:>11}{:>11}{:>11}{:>11}",
-        "operation", "count", "min", "avg", "95 % CI", "99 %", "max"
+        "operation", "count", "min", "avg", "95 %", "99 %", "max"
     );
     for operation in &result.operations {
         let name = plain(&operation.name);
