@@ -66,7 +66,8 @@ impl CpuContention {
         let cpus = cpu_list::parse(&self.cpus).map_or(1, |cpus| cpus.len());
         let would_fit = own + waited <= cpus as f64 * Self::FULL;
         let other = is_enough(other);
-        let own = is_enough(own - self.ran) && !(other && would_fit);
+        let are_too_many = self.threads > 1 && own + waited > cpus as f64;
+        let own = are_too_many || is_enough(own - self.ran) && !(other && would_fit);
         let causes = [
             (own, RunQueueCause::OwnThreads),
             (other, RunQueueCause::OtherLoad),
@@ -103,6 +104,8 @@ mod tests {
         assert_eq!(two_vcpus_and_a_hog.causes(), (vec![OwnThreads, OtherLoad], true));
         let four_and_hogs = CpuContention { threads: 4, ..on("1", 3.55, 0.11, [0.45; 2], [0.54; 2]) };
         assert_eq!(four_and_hogs.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
+        let starved = CpuContention { threads: 4, ..on("1", 3.8, 0.05, [0.19; 2], [0.81; 2]) };
+        assert_eq!(starved.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
     }
 
     #[test]
