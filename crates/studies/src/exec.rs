@@ -27,7 +27,7 @@ const SCRATCH_MIB: u32 = 4096;
 #[derive(Debug, Args)]
 #[command(
     help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
-The native run executes CMD on this host. What it writes to files is discarded, except with --write and\n--in-place.\n\n{all-args}{after-help}\n",
+The native run executes CMD on this host. What it writes to files is discarded,\nexcept with --write and --in-place.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     mut_arg(
         "machine",

@@ -67,8 +67,9 @@ pub struct LayersOptions {
     /// Options of the workload as OPTION=VALUE, or a plan (.toml)
     #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
-    /// The guest's device whose requests are followed
-    #[arg(long, value_name = "DEVICE", value_enum, default_value = "disk")]
+    /// The guest's device whose requests are followed: disk (virtio-blk, block requests) or net (virtio-net, requests to an echo
+    /// server on the host, and its responses)
+    #[arg(long, value_name = "DEVICE", value_enum, hide_possible_values = true, default_value = "disk")]
     device: Device,
     /// Compare device configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]

@@ -64,7 +64,7 @@ pub struct TuneOptions {
     apply: bool,
     /// What applying a change may cost, comma separated: live (of the running VM), replug (of a device), guest-reboot, restart (of the
     /// VM), host (settings of the host, for all its VMs) [default: with --vm live, the only one besides host; else all but host]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
     /// What decides. With --vm: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
     /// [default: what each change is for]; else a figure of the workload, as syscalls.getpid

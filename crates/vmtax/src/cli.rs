@@ -36,7 +36,7 @@ const EXAMPLES: &str = "Examples:
   vmtax doctor                   what this host can do, what is missing
   vmtax run --quick              overhead of a guest, in under 3 minutes
   vmtax exec -- ./benchmark      overhead of your own command
-  vmtax top                      running VMs, live: CPU wait, throttling, slow disks
+  vmtax top                      running VMs, live: steal, throttling, disks
   vmtax diagnose web01           why a running VM is slow, and what to change
   vmtax tune --vm web01 --apply  try what may make it faster, keep what does
   vmtax profile --vm web01       where a running QEMU spends its time
@@ -44,7 +44,8 @@ const EXAMPLES: &str = "Examples:
 
 `vmtax COMMAND --help` has the options of a command, with examples.
 
-Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 interrupted.";
+Exit status: 0 done, 1 a check failed, 2 could not run (with the
+reason), 130 interrupted.";
 
 /// Commands by what a person wants.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -76,7 +77,7 @@ pub enum Command {
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
-    /// List the running VMs of this host, and what can be observed of each
+    /// List running VMs, and what can be observed of each
     #[command(
         after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, by hand or in a container. Changes nothing in a VM, and \
 does not taint libvirt's domains. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
@@ -87,7 +88,7 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
-    /// Watch running VMs live: run-queue wait, throttling, disks, network, VM exits
+    /// Watch running VMs live: steal, throttling, disks, VM exits
     Top(TopArgs),
     /// Find out why a running VM is slow, and what to change
     Diagnose(Box<StudyArgs<DiagnoseOptions>>),
@@ -105,17 +106,17 @@ Examples:
     Undo(UndoArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
-    /// Trace block I/O latency by layer: guest kernel, QEMU, host kernel, device
+    /// Trace block I/O latency by layer: guest, QEMU, host, device
     Layers(Box<StudyArgs<LayersOptions>>),
     /// Analyze traces from other tools: trace-cmd, perf, ftrace, QEMU
     Import(Box<ImportTracesArgs>),
-    /// Benchmark file sharing with guests: 9p, virtiofs, NFS, disk images
+    /// Benchmark file sharing with guests: 9p, virtiofs, NFS, images
     Share(Box<StudyArgs<ShareOptions>>),
     /// Benchmark your own command natively and in guests
     Exec(Box<StudyArgs<ExecOptions>>),
     /// Compare QEMUs, kernels, options, patches: A/B test with 95 % CI
     Compare(Box<StudyArgs<CompareOptions>>),
-    /// Profile a running QEMU/KVM guest: threads, functions, waits, VM exits
+    /// Profile a running VM: threads, functions, waits, VM exits
     Profile(Box<ProfileArgs>),
     /// Benchmark VM exits: the cost of each kind on this host
     Exits(Box<StudyArgs<ExitsOptions>>),
@@ -134,7 +135,7 @@ Examples:
   vmtax report --guest-trace guest.trace
   vmtax report --json | jq '.findings.rows[0]'")]
     Report(ReportArgs),
-    /// Export recordings as a dataset (Parquet), or traced requests to Perfetto or Parquet
+    /// Export recordings (Parquet) and traced requests (Perfetto)
     #[command(
         after_help = "docs/dataset.md describes the dataset, with queries for DuckDB; docs/export.md the other files. ui.perfetto.dev opens a Perfetto trace, without an upload.
 
@@ -161,7 +162,7 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Find slow hosts in a dataset, and the host attributes that explain the difference
+    /// Find slow hosts in a dataset, and what explains it
     #[command(
         after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
 the same CPU model, or the same values of the facts in --class. See docs/fleet.md.
@@ -185,7 +186,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// In a guest: run one workload, or trace its block requests (not QEMU's guest agent)
+    /// In a guest: run a workload, or trace requests (not qemu-ga)
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print shell completions

@@ -22,9 +22,11 @@ pub fn diagnosis(
     let mut rates = rates(&samples.vm, &samples.before, &samples.after)?;
     rates.findings.clear();
     // Samples prove or exclude what counters alone leave open.
-    let mut causes =
-        vmtax_rules::evaluate(&Evidence { vm: Some(&rates), profile: profile.as_ref(), ..Evidence::default() });
-    let states = profile.iter().filter_map(|profile| profile.states.as_ref()).flat_map(|states| &states.advice);
+    let states = profile.as_ref().and_then(|profile| profile.states.as_ref());
+    let contention = states.and_then(|states| states.contention.as_ref());
+    let evidence = Evidence { vm: Some(&rates), profile: profile.as_ref(), contention, ..Evidence::default() };
+    let mut causes = vmtax_rules::evaluate(&evidence);
+    let states = states.iter().flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
     let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);

@@ -7,6 +7,7 @@ mod import;
 mod recorded;
 
 pub mod code;
+mod contention;
 pub mod exits;
 pub mod firefox;
 pub mod flame;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
+use vmtax_model::samples::{CodeSamples, CpuUses, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
 use vmtax_model::{
     CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, VmExits, files,
 };
@@ -64,7 +64,8 @@ impl Recorded {
         // Wall-clock samples begin when the scheduler's events end.
         let traced_s = findings.schedule.as_ref().map_or(0.0, |schedule| schedule.seconds);
         let by_wall = findings.wall.as_ref().map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
-        findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref());
+        let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
+        findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref(), uses.as_ref());
         findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
         let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
         findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));

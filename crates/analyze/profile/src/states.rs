@@ -1,8 +1,10 @@
 //! How threads spent the time: running, runnable without a CPU, or waiting, from the best source there is.
 
+use crate::contention;
 use crate::waits::by_call;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use vmtax_model::samples::CpuUses;
 use vmtax_model::{
     BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes,
     ThreadWaits, VmFacts, WaitFor, WallFindings,
@@ -16,6 +18,7 @@ pub(crate) fn of(
     wall: Option<(&WallFindings, f64)>,
     schedule: Option<&ScheduleFindings>,
     vm: Option<&VmFacts>,
+    uses: Option<&CpuUses>,
 ) -> Option<StateFindings> {
     let roles: BTreeMap<i32, &Role> =
         vm.into_iter().flat_map(|vm| &vm.threads).map(|QemuThread { tid, role }| (*tid, role)).collect();
@@ -38,8 +41,11 @@ pub(crate) fn of(
     threads.iter_mut().for_each(whole);
     threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
     let cgroup = vm.and_then(|vm| vm.cgroup.as_deref());
-    let advice = vmtax_rules::advice(&Evidence { threads: &threads, cgroup, ..Evidence::default() });
-    Some(StateFindings { seconds, source, threads, advice })
+    let vcpus = roles.iter().filter(|(_, role)| matches!(role, Role::Vcpu(_))).map(|(tid, _)| *tid);
+    let contention = uses.and_then(|uses| contention::of(uses, &vcpus.collect::<Vec<i32>>()));
+    let evidence = Evidence { threads: &threads, cgroup, contention: contention.as_ref(), ..Evidence::default() };
+    let advice = vmtax_rules::advice(&evidence);
+    Some(StateFindings { seconds, source, threads, contention, advice })
 }
 
 /// Of the time, running or runnable.
@@ -199,23 +205,23 @@ mod tests {
     fn fractions_of_each_thread_add_up_to_one() {
         let vm = vm();
         for found in [
-            of(Some((&wall(Some((0.3, 0.6))), 8.0)), Some(&schedule()), Some(&vm)),
-            of(Some((&wall(Some((0.5, 0.6))), 8.0)), None, Some(&vm)),
-            of(Some((&wall(None), 8.0)), None, None),
-            of(None, Some(&schedule()), Some(&vm)),
+            of(Some((&wall(Some((0.3, 0.6))), 8.0)), Some(&schedule()), Some(&vm), None),
+            of(Some((&wall(Some((0.5, 0.6))), 8.0)), None, Some(&vm), None),
+            of(Some((&wall(None), 8.0)), None, None, None),
+            of(None, Some(&schedule()), Some(&vm), None),
         ] {
             for thread in found.unwrap().threads {
                 let waits: f64 = thread.waits.iter().map(|wait| wait.fraction).sum();
                 assert!((busy(&thread) + waits - 1.0).abs() < 1e-9, "{thread:?}");
             }
         }
-        assert_eq!(of(None, None, Some(&vm)), None);
+        assert_eq!(of(None, None, Some(&vm), None), None);
     }
 
     #[test]
     fn the_schedulers_events_come_first_and_a_vcpu_waits_for_its_guest() {
         let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
-        let found = of(Some((&counted, 8.0)), None, Some(&vm)).unwrap();
+        let found = of(Some((&counted, 8.0)), None, Some(&vm), None).unwrap();
         assert_eq!((found.source, found.seconds), (StateSource::SchedulerCounters, 8.0));
         let vcpu = found.threads.iter().find(|thread| thread.role == Some(Role::Vcpu(0))).unwrap();
         assert_eq!((vcpu.running, vcpu.runnable, vcpu.waits[0].reason), (0.3, Some(0.6), WaitFor::Guest));
@@ -223,7 +229,7 @@ mod tests {
         assert_eq!(rule, ["vcpu-run-queue-wait"]);
         assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("machine.slice")));
         for counted in [Some((0.3, 0.6)), None] {
-            let found = of(Some((&wall(counted), 8.0)), Some(&schedule()), Some(&vm)).unwrap();
+            let found = of(Some((&wall(counted), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
             assert_eq!(
                 (found.source, found.threads[0].waits[0].reason),
                 (StateSource::SchedulerEvents, WaitFor::Guest)
@@ -240,7 +246,7 @@ mod tests {
         let mut schedule = schedule();
         schedule.threads[0].runs = 0.09;
         schedule.threads[0].ready = 0.41;
-        let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm())).unwrap();
+        let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm()), None).unwrap();
         assert_eq!((found.seconds, found.threads[0].runnable), (1.0, Some(0.41)));
     }
 
@@ -257,7 +263,7 @@ mod tests {
             share: 0.25,
         };
         schedule.threads[0].on = vec![on("futex", Some("0x10")), on("ioctl", None)];
-        let found = of(None, Some(&schedule), Some(&vm)).unwrap();
+        let found = of(None, Some(&schedule), Some(&vm), None).unwrap();
         let waits = &found.threads[0].waits;
         let of = |call: &str| waits.iter().find(|wait| wait.call == call).unwrap().reason;
         assert_eq!((of("futex"), of("ioctl")), (WaitFor::Work, WaitFor::Other));
@@ -271,10 +277,10 @@ mod tests {
             BlockedOn { call: String::new(), futex: None, count: 1, share: 0.4 },
             BlockedOn { call: "futex".into(), futex: None, count: 1, share: 0.1 },
         ];
-        let found = of(Some((&wall(None), 8.0)), Some(&schedule), None).unwrap();
+        let found = of(Some((&wall(None), 8.0)), Some(&schedule), None, None).unwrap();
         let waits: Vec<_> = found.threads[0].waits.iter().map(|w| (w.reason, w.below.as_str(), w.fraction)).collect();
         assert_eq!(waits, [(WaitFor::Work, "f", 0.4), (by_call("futex"), "", 0.1)]);
-        let found = of(None, Some(&schedule), None).unwrap();
+        let found = of(None, Some(&schedule), None, None).unwrap();
         assert_eq!(found.threads[0].waits[0].reason, WaitFor::Other, "nothing names it");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Breakdown, Check, Checkpoint, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan,
-    ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
+    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine,
+    Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -33,6 +33,8 @@ pub struct Evidence<'a> {
     pub code: Option<&'a GuestCodeSamples>,
     /// How the threads of a running VM spent the time.
     pub threads: &'a [ThreadStates],
+    /// Who used the host CPUs for which these threads waited.
+    pub contention: Option<&'a CpuContention>,
     /// Where a command's time went, by guest.
     pub breakdowns: &'a [Breakdown],
     /// What a running VM did, by its counters.

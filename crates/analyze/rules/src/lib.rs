@@ -1,6 +1,7 @@
 //! Known costs of virtualization. A rule evaluates evidence, says in one sentence what it found there, and names the
 //! remedies as data. Pure: a rule knows neither where its evidence comes from nor how its finding is shown.
 
+mod contention;
 mod evidence;
 mod rule;
 mod rules;
@@ -9,6 +10,7 @@ mod test_evidence;
 #[cfg(test)]
 mod tests;
 
+pub use contention::why_run_queue_wait;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, rules};

@@ -1,7 +1,9 @@
 //! The findings of `profile`.
 
 use crate::samples::StopsEnded;
-use crate::{Advice, CountMethod, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
+use crate::{
+    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor,
+};
 use serde::{Deserialize, Serialize};
 
 /// A thread's fraction of the samples.
@@ -140,6 +142,10 @@ pub struct StateFindings {
     pub source: StateSource,
     /// The threads, those that ran or could have run longest first.
     pub threads: Vec<ThreadStates>,
+    /// Who used the host CPUs for which its threads waited: its vCPUs, where they waited; null where none waited, or that is
+    /// not known.
+    #[serde(default)]
+    pub contention: Option<CpuContention>,
     /// What takes waits away.
     pub advice: Vec<Advice>,
 }

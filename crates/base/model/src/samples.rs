@@ -411,6 +411,39 @@ impl GuestProfile {
     }
 }
 
+/// `cpu-use.json`: the host's CPUs and a process's threads at the begin and the end of sampling.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuUses {
+    pub before: CpuUse,
+    pub after: CpuUse,
+}
+
+/// CPU time until one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// The host's monotonic clock, ns.
+    pub at_ns: u64,
+    /// Time that each online host CPU was neither idle nor stolen, since boot, ms.
+    pub busy_ms: BTreeMap<usize, u64>,
+    /// The process's threads.
+    pub threads: Vec<ThreadCpuUse>,
+    /// Time throttled by CPU quotas, µs; null where no control group counts it.
+    pub throttled_us: Option<u64>,
+}
+
+/// CPU time of a thread since its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCpuUse {
+    /// TID on the host.
+    pub tid: i32,
+    /// The host CPUs on which it may run, as a list: `0-3,8`.
+    pub cpus: String,
+    /// On a CPU, ns.
+    pub ran_ns: u64,
+    /// Runnable, waiting for a CPU, ns.
+    pub waited_ns: u64,
+}
+
 /// `observed.json` of a trial: what was observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileFacts {

@@ -341,6 +341,8 @@ pub mod files {
     pub const GUEST_CALLS: &str = "guest-calls.json";
     /// [`crate::samples::ProfileFacts`].
     pub const OBSERVED: &str = "observed.json";
+    /// [`crate::samples::CpuUses`].
+    pub const CPU_USE: &str = "cpu-use.json";
     /// [`crate::samples::OnCpu`].
     pub const ON_CPU: &str = "on-cpu.json";
     /// [`crate::samples::WallClock`].

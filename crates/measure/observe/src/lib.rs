@@ -11,7 +11,6 @@ mod argument_registers;
 mod calls;
 mod clock;
 pub mod counters;
-pub mod cpu_list;
 mod error;
 mod event_cost;
 mod event_cost_partner;

@@ -19,11 +19,12 @@ fn checkpoint_columns() -> [String; Checkpoint::COUNT] {
 }
 
 /// A state's name in files, and the column of the time in it.
-const STATES: [(State, &str, &str); 8] = [
+const STATES: [(State, &str, &str); 9] = [
     (State::Running, "running", "running_ns"),
     (State::Runnable, "runnable", "runnable_ns"),
     (State::GuestRunnable, "guest_runnable", "guest_runnable_ns"),
     (State::CpuWakeUp, "cpu_wake_up", "cpu_wake_up_ns"),
+    (State::GuestCpuWakeUp, "guest_cpu_wake_up", "guest_cpu_wake_up_ns"),
     (State::Lock, "lock", "lock_ns"),
     (State::Waiting, "waiting", "waiting_ns"),
     (State::InRing, "in_ring", "in_ring_ns"),

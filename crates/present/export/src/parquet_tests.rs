@@ -114,13 +114,13 @@ fn others_read_the_tables_alike() {
     let script = "
 import duckdb, pyarrow.parquet as pq
 t = pq.read_table('requests.parquet')
-assert t.num_rows == 500 and t.num_columns == 66, (t.num_rows, t.num_columns)
+assert t.num_rows == 500 and t.num_columns == 67, (t.num_rows, t.num_columns)
 assert str(t.schema.field('machine').type) == 'string' and str(t.schema.field('round').type) == 'int32', t.schema
 assert t.column('kvm_notify_ns').null_count == 500 and t.column('qemu_pop_ns').null_count == 0
 assert not t.schema.field('begin_ns').nullable and t.schema.field('qemu_pop_ns').nullable
 q = lambda s: duckdb.sql(s).fetchall()
 assert q(\"select variant, count(*), avg(end_ns - begin_ns) from 'requests.parquet' group by 1 order by 1\") == [('', 200, 156200.0), ('aio=native', 300, 156200.0)]
-assert q(\"select sum(running_ns + runnable_ns + guest_runnable_ns + cpu_wake_up_ns + lock_ns + waiting_ns + in_ring_ns + queued_ns + unexplained_ns - end_ns + begin_ns) from 'requests.parquet'\") == [(0,)]
+assert q(\"select sum(running_ns + runnable_ns + guest_runnable_ns + cpu_wake_up_ns + guest_cpu_wake_up_ns + lock_ns + waiting_ns + in_ring_ns + queued_ns + unexplained_ns - end_ns + begin_ns) from 'requests.parquet'\") == [(0,)]
 assert q(\"select sum(p.end_ns - p.begin_ns) from 'segments.parquet' p where state = 'runnable' and to_checkpoint = 'qemu_wake'\") == [(500 * 11000,)]
 ";
     let out = Command::new(&python).args(["-c", script]).current_dir(folder.path()).output().unwrap();

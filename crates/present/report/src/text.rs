@@ -31,7 +31,8 @@ pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
 }
 
 /// A shell's command line that can be pasted as it stands: in one line where it fits after `first`, else below it, broken
-/// between words that a shell separates, each but the last line ending with a backslash. A longer word stays whole.
+/// between words that a shell separates, each but the last line ending with a backslash. A longer word stays whole. A comment
+/// behind it, which a backslash does not continue, gets lines of its own.
 pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     let command = plain(command);
     if columns(first) + columns(&command) <= width {
@@ -39,7 +40,9 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     }
     let indent = if first.trim().is_empty() { first } else { "  " };
     let mut lines = vec![indent.to_owned()];
-    for word in shell_words(&command) {
+    let words = shell_words(&command);
+    let (words, comment) = words.split_at(words.iter().position(|word| word.starts_with('#')).unwrap_or(words.len()));
+    for word in words {
         let last = lines.last_mut().filter(|line| columns(line) + columns(word) + " \\".len() < width);
         match last {
             Some(line) if line.trim().is_empty() => line.push_str(word),
@@ -49,7 +52,13 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     }
     let lines: Vec<String> = lines.into_iter().filter(|line| !line.trim().is_empty()).collect();
     let head = if first.trim().is_empty() { String::new() } else { format!("{}\n", first.trim_end()) };
-    format!("{head}{}\n", lines.join(" \\\n"))
+    let comment = comment.join(" ");
+    let comment = match comment.trim_start_matches('#').trim_start() {
+        "" => String::new(),
+        text => wrapped(text, width, &format!("{indent}# "), &format!("{indent}# ")),
+    };
+    let command = if lines.is_empty() { String::new() } else { lines.join(" \\\n") + "\n" };
+    format!("{head}{command}{comment}")
 }
 
 /// The words of a command line, with their quotes.
@@ -154,6 +163,23 @@ mod tests {
         }
         let long = format!("vmtax report {}", "x".repeat(60));
         assert_eq!(command_lines(&long, 40, "    "), format!("    vmtax report \\\n      {}\n", "x".repeat(60)));
+    }
+
+    #[test]
+    fn a_comment_is_not_continued_by_a_backslash() {
+        let line = "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus # libvirt: virsh vcpupin VM VCPU CPUS --live";
+        assert_eq!(command_lines(line, 120, "    "), format!("    {line}\n"));
+        assert_eq!(
+            command_lines(line, 80, "    "),
+            "    echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus\n    # libvirt: virsh vcpupin VM VCPU CPUS --live\n"
+        );
+        assert_eq!(
+            command_lines(line, 42, ""),
+            "echo CPUS | sudo tee \\\n  /sys/fs/cgroup/GROUP/cpuset.cpus\n# libvirt: virsh vcpupin VM VCPU CPUS\n# --live\n"
+        );
+        assert_eq!(command_lines("# one two three four", 12, ""), "# one two\n# three four\n");
+        let quoted = command_lines("echo 'a # b' c # d", 14, "");
+        assert_eq!(quoted, "echo 'a # b' \\\n  c\n# d\n");
     }
 
     #[test]

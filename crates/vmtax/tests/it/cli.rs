@@ -22,10 +22,12 @@ const SUBCOMMANDS: [&str; 12] = [
 #[test]
 fn every_subcommand_has_help_with_examples_that_fits_a_page() {
     let place = Place::new();
-    place.vmtax("--help").succeeds().shows("Examples:").shows("Exit status:");
+    let help = place.vmtax("--help").env("COLUMNS", "80").succeeds().shows("Examples:").shows("Exit status:").stdout;
+    assert!(help.lines().all(|line| line.chars().count() <= 80), "wider than 80 columns: {help}");
     for subcommand in SUBCOMMANDS {
         let help = place.vmtax(subcommand).arg("--help").succeeds().shows("Examples:").shows("Usage: vmtax");
         assert!(help.stderr.is_empty(), "{help}");
+        assert!(!help.stdout.contains("see a summary with"), "-h and --help are one page: {help}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! `vmtax profile` on a program whose shares are known, and on what cannot be profiled.
 
-use crate::common::{Place, Running, is_root, json, kernel, known_program};
+use crate::common::{Ends, Place, Running, compiled, is_root, json, kernel, known_program, until};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use vmtax_model::{CpuContention, RunQueueCause};
 
 /// Shares of its thread's time that the program's functions have by construction.
 pub const KNOWN: [(&str, f64); 3] = [("fifty", 0.5), ("thirty", 0.3), ("twenty", 0.2)];
@@ -395,6 +396,43 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     // The one who was checked goes on, and keeps its signals.
     running.signal(crate::common::Signal::TERM);
     assert_eq!(running.outcome().status, None);
+}
+
+/// What made the threads of a process wait that is pinned to one CPU with `hogs` other processes.
+fn causes_on_one_cpu(threads: u32, hogs: usize) -> (Vec<RunQueueCause>, CpuContention) {
+    let place = Place::new();
+    let source = "#include <pthread.h>\n#include <stdlib.h>\nstatic void *burn(void *own) { for (;;) own = own; return own; }\n\
+                  int main(int count, char **words) {\n    pthread_t thread;\n    if (count != 2) return 2;\n\
+                  for (int i = 1; i < atoi(words[1]); i++) pthread_create(&thread, 0, burn, 0);\n    return burn(0) != 0;\n}\n";
+    let program = compiled(&place, "burners", source, &["-pthread"]);
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let cpu = cpus.trim().split([',', '-']).next_back().unwrap();
+    let burn = |threads: u32| Ends::start("taskset", &format!("-c {cpu} {} {threads}", program.display()));
+    let (burning, _hogs) = (burn(threads), (0..hogs).map(|_| burn(1)).collect::<Vec<_>>());
+    until("all threads run", || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", burning.0.id())).ok()?.count();
+        (tasks == threads as usize).then_some(())
+    });
+    let words = format!("profile --pid {} --duration 3 --json --output out", burning.0.id());
+    let found = json(&place.vmtax(&words).succeeds().stdout);
+    let contention: CpuContention = serde_json::from_value(found["states"]["contention"].clone())
+        .unwrap_or_else(|why| panic!("{why}: {:#}", found["states"]));
+    assert_eq!(contention.cpus, cpu);
+    (contention.causes().0, contention)
+}
+
+#[test]
+fn threads_that_share_one_cpu_wait_for_each_other() {
+    let (causes, found) = causes_on_one_cpu(4, 0);
+    assert!(causes.contains(&RunQueueCause::OwnThreads) && !causes.contains(&RunQueueCause::Quota), "{found:?}");
+    assert!(found.waited > 1.0 && found.own[0] == found.own[1], "{found:?}");
+}
+
+#[test]
+fn a_thread_beside_hogs_waits_for_other_load() {
+    let (causes, found) = causes_on_one_cpu(1, 3);
+    assert_eq!(causes, [RunQueueCause::OtherLoad], "{found:?}");
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Sides<'_> {
     /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
     fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
         let on = match step.state {
-            ThreadState::Runnable { idle: true, .. } => State::CpuWakeUp,
+            ThreadState::Runnable { idle: true, .. } => State::GuestCpuWakeUp,
             ThreadState::Runnable { .. } => State::GuestRunnable,
             _ => State::Running,
         };

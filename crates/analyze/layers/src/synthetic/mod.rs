@@ -347,7 +347,7 @@ impl World {
         self.interrupt_in_guest(at, GuestEvent::Complete { offset });
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
         self.interrupt_in_guest(at, GuestEvent::Sched(Sched::Waking { tid: READER }));
-        at += spend(S::GuestReturn, State::CpuWakeUp, times.return_runnable.max(1));
+        at += spend(S::GuestReturn, State::GuestCpuWakeUp, times.return_runnable.max(1));
         self.switch(at, 0, READER);
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) - d(S::GuestReturn) / 2);
         let back = at;

@@ -2,7 +2,7 @@
 
 use crate::evidence::{part, title};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{Accelerator, ChangeCost, Layer, LayerColumn, Remedy, SettingPlace, State};
+use vmtax_model::{Accelerator, ChangeCost, LayerColumn, Remedy, SettingPlace, State};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
@@ -43,7 +43,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             place: SettingPlace::HostSysfs,
             setting: "cpuidle/state*/disable",
             value: "1",
-            action: "Where latency matters more than power, keep host CPUs out of idle states with an exit latency of 10 µs and more",
+            action: "Where latency matters more than power, disable host C-states with an exit latency of 10 µs and more",
             line: "sudo cpupower idle-set -D 10",
             cost: Some(ChangeCost::HostSetting),
             read_back: "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
@@ -63,14 +63,14 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     source: "Linux kernel documentation, CPU Idle Time Management",
     evaluate: |evidence| {
         let finding = |column: &LayerColumn| {
-            let wait = part(column, |row| row.state == State::CpuWakeUp)?;
-            let in_guest = part(column, |row| row.state == State::CpuWakeUp && row.layer == Layer::GuestKernel);
+            let wait = part(column, |row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp))?;
+            let in_guest = part(column, |row| row.state == State::GuestCpuWakeUp);
             let in_guest = in_guest.map_or(String::new(), |guest| {
-                format!(" ({:.0} of these {:.0} % in the guest)", guest * 100.0, wait * 100.0)
+                format!(": {:.0} % on the host, {:.0} % in the guest", (wait - guest) * 100.0, guest * 100.0)
             });
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is CPU idle-state exit{in_guest}.",
+                    "{:.0} % of the traced time of requests on {} is spent leaving CPU idle states (C-state exit latency){in_guest}.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -114,13 +114,15 @@ mod tests {
     #[test]
     fn wake_ups_are_split_between_host_and_guest() {
         let of = |host, guest| {
-            let rows = [(Layer::Qemu, State::CpuWakeUp, host), (Layer::GuestKernel, State::CpuWakeUp, guest)];
+            let rows = [(Layer::Qemu, State::CpuWakeUp, host), (Layer::GuestKernel, State::GuestCpuWakeUp, guest)];
             let columns = [column(&[&rows[..], &[(Layer::Device, State::Waiting, 80e3)]].concat())];
             findings("idle-wake-up", &Evidence { columns: &columns, ..Evidence::default() })
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20 % of the traced time of requests on kvm is CPU idle-state exit (5 of these 20 % in the guest)."]
+            [
+                "20 % of the traced time of requests on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."
+            ]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn polling_is_advised_only_where_a_host_cpu_is_free_for_it() {
         let lines = |machine, online, cpus| {
-            let mut columns = [column(&[(Layer::GuestKernel, State::CpuWakeUp, 80e3)])];
+            let mut columns = [column(&[(Layer::GuestKernel, State::GuestCpuWakeUp, 80e3)])];
             columns[0].machine = machine;
             let mut host = host();
             host.cpu.online = online;

@@ -42,11 +42,11 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
     evaluate: |evidence| {
         let varied = evidence.plan.is_some_and(|plan| plan.variants.iter().any(|v| v.set.contains_key("iothread")));
         let finding = |column: &LayerColumn| {
-            let waits = |state| matches!(state, State::Runnable | State::CpuWakeUp);
+            let waits = |state| matches!(state, State::Runnable | State::CpuWakeUp | State::GuestCpuWakeUp);
             let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU idle-state exit.",
+                    "{:.0} % of the traced time of requests on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
                     kick * 100.0,
                     title(column)
                 ),
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
         let kick = (Layer::Notify, State::Waiting, 10e3);
-        let text = "10 % of the traced time of requests on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and CPU idle-state exit.";
+        let text = "10 % of the traced time of requests on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
         assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);

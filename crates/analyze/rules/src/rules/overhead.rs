@@ -77,7 +77,7 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let longer = nanoseconds(overhead.difference?.median);
     (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} a disk request (O_DIRECT, p50) takes {longer} longer than on native (median of the rounds' differences)."
+            "On {machine} a disk request (O_DIRECT, p50) takes {longer} longer than natively (median of the rounds' differences)."
         ))
     })
 }
@@ -97,7 +97,7 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     Some(Finding {
         text: format!(
-            "The 95 % CI of {} on {machine} is too wide for a verdict: ×{:.2} to ×{:.2}{others}.",
+            "The 95 % CI of {} on {machine} is too wide to be conclusive: ×{:.2} to ×{:.2}{others}.",
             metric.label(),
             interval.low,
             interval.high
@@ -152,7 +152,7 @@ mod tests {
         assert!(
             found[0]
                 .finding
-                .contains("The 95 % CI of memory transfer on kvm is too wide for a verdict: ×0.30 to ×3.00."),
+                .contains("The 95 % CI of memory transfer on kvm is too wide to be conclusive: ×0.30 to ×3.00."),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");

@@ -5,14 +5,15 @@ use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    Breakdown, ChangeCost, Machine, Part, Remedy, Role, SettingPlace, ThreadStates, WaitFor, shell_path,
+    Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace, ThreadStates,
+    WaitFor, shell_path,
 };
 
 pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
     place: SettingPlace::Cgroup,
     setting: "cpuset.cpus",
     value: "CPUS",
-    action: "Give the VM host CPUs of its own, or move other load away from them",
+    action: "Give the VM host CPUs of its own: one for each vCPU, one for QEMU's other threads",
     line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus # libvirt: virsh vcpupin VM VCPU CPUS --live",
     cost: Some(ChangeCost::Live),
     read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
@@ -39,6 +40,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
             ),
             gain: fraction,
             values: group_of(evidence.cgroup).map(|group| ("GROUP", group)).into_iter().collect(),
+            unfit: excludes_quota(evidence.contention).then_some(SettingPlace::Instruction),
             ..Finding::default()
         };
         vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
@@ -98,6 +100,11 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
         vcpus(evidence, waits).map(finding).into_iter().collect()
     },
 };
+
+/// Whether the wait is known to have other causes than a CPU quota.
+fn excludes_quota(contention: Option<&CpuContention>) -> bool {
+    contention.is_some_and(|found| found.throttled.is_some() && !found.causes().0.contains(&RunQueueCause::Quota))
+}
 
 /// The VM's control group, if it has one of its own, as it stands in a command.
 pub(super) fn group_of(cgroup: Option<&str>) -> Option<String> {

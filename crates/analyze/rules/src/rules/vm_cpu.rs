@@ -3,7 +3,7 @@
 use super::vcpu_wait::{CPUSET, OWN_CPUS, group_of};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
-use crate::{Finding, Rule};
+use crate::{Finding, Rule, why_run_queue_wait};
 use vmtax_model::number::percent;
 use vmtax_model::{
     ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue, ThreadRates, VmRates,
@@ -72,8 +72,9 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     evaluate: |evidence| {
         let finding = |(vm, fraction): (&VmRates, f64)| Finding {
             text: format!(
-                "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest).",
-                percent(fraction)
+                "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest){}.",
+                percent(fraction),
+                evidence.contention.map_or(String::new(), |found| why_run_queue_wait(Some(found)))
             ),
             gain: fraction,
             values: values(vm),

@@ -56,9 +56,11 @@ pub enum State {
     Runnable,
     /// A runnable task of the guest waits for a vCPU.
     GuestRunnable,
-    /// An idle CPU, of the host or the guest, leaves its idle state for it.
+    /// An idle host CPU leaves its C-state for a thread that was woken.
     #[serde(alias = "idle-wakes")]
     CpuWakeUp,
+    /// An idle vCPU leaves its idle state, HLT, for a task of the guest that was woken.
+    GuestCpuWakeUp,
     /// A thread waits for a lock.
     Lock,
     /// The thread that will work for it sleeps and was not woken yet.
@@ -76,7 +78,8 @@ impl State {
             State::Running => "service time",
             State::Runnable => "run-queue wait (host)",
             State::GuestRunnable => "run-queue wait (guest)",
-            State::CpuWakeUp => "CPU idle-state exit",
+            State::CpuWakeUp => "C-state exit (host)",
+            State::GuestCpuWakeUp => "C-state exit (guest)",
             State::Lock => "waiting for a lock",
             State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",

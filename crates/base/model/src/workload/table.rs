@@ -47,7 +47,7 @@ macro_rules! workloads {
             SyscallFork "fork" Nanoseconds Lower "fork+exit+wait" of "fork";
             SyscallExec "exec" Nanoseconds Lower "fork+exec+wait" of "exec";
             SyscallClockVdso "clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)" of "clock_gettime_vdso";
-            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)" of "clock_gettime_raw";
+            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (syscall)" of "clock_gettime_raw";
             SyscallMmap "mmap" Nanoseconds Lower "mmap+touch+munmap" of "mmap";
             SyscallContextSwitch "context_switch" Nanoseconds Lower "context switch" of "context_switch";
             SyscallPageFault "page_fault" Nanoseconds Lower "page fault" of "page_fault";

@@ -78,7 +78,7 @@ fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
 /// How many CPUs there could be: the kernel keeps a part for each.
 fn cpus() -> io::Result<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = crate::cpu_list::parse(&text).and_then(|all| all.last().copied());
+    let last = vmtax_model::cpu_list::parse(&text).and_then(|all| all.last().copied());
     Ok(last.ok_or(io::ErrorKind::InvalidData)? + 1)
 }
 

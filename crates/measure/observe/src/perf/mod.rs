@@ -261,6 +261,7 @@ fn raise_limit(threads: usize) {
 
 /// The CPUs that are in use.
 pub(crate) fn online() -> Vec<i32> {
-    let all = fs::read_to_string("/sys/devices/system/cpu/online").ok().and_then(|list| crate::cpu_list::parse(&list));
+    let all =
+        fs::read_to_string("/sys/devices/system/cpu/online").ok().and_then(|list| vmtax_model::cpu_list::parse(&list));
     all.map_or_else(|| vec![0], |all| all.into_iter().map(|cpu| cpu as i32).collect())
 }

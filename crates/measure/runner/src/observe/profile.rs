@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use vmtax_model::samples::{CodeSamples, OnCpu, ProfileFacts};
+use vmtax_model::samples::{CodeSamples, CpuUse, CpuUses, OnCpu, ProfileFacts};
 use vmtax_model::{Missing, ProfileSettings, files};
+use vmtax_observe::counters::cpu_use;
 use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
@@ -87,6 +88,7 @@ struct Profiler {
     sampling: StackSampling,
     on_cpu: Result<OnCpuSampler, ProbeError>,
     exits: Option<Exits>,
+    cpu_use: Option<CpuUse>,
     /// Whether reading a vCPU's registers is safe.
     may_ask: bool,
 }
@@ -99,13 +101,14 @@ impl Profiler {
         let exits = Exits::start(&vm);
         let may_ask = no_breakpoints || !vmtax_host::kvm_forgets_breakpoints();
         let on_cpu = OnCpuSampler::start(&sampling);
-        Profiler { vm, spec, sampling, on_cpu, exits, may_ask }
+        let cpu_use = cpu_use(vm.pid());
+        Profiler { vm, spec, sampling, on_cpu, exits, cpu_use, may_ask }
     }
 
     /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
     /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
-        let Profiler { vm, spec, sampling, on_cpu, exits, may_ask } = self;
+        let Profiler { vm, spec, sampling, on_cpu, exits, cpu_use: before, may_ask } = self;
         let pid = vm.pid();
         // Now, since the process may end meanwhile.
         let (program, facts) = (vm.program(), vm.facts());
@@ -147,6 +150,7 @@ impl Profiler {
             Ok::<_, ProbeError>((sampled, joined_in(clock), counting.map(joined_in), joined_in(code)))
         })?;
 
+        let uses = before.zip(cpu_use(pid)).map(|(before, after)| CpuUses { before, after });
         let mut missing: Vec<Missing> = Vec::new();
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
         let files = &mut *files;
@@ -179,6 +183,7 @@ impl Profiler {
             return Err(ProbeError::Idle { pid, seconds: on_cpu.seconds }.into());
         }
         store(files, files::ON_CPU, &on_cpu)?;
+        uses.map_or(Ok(()), |uses| store(files, files::CPU_USE, &uses))?;
         wall.map_or(Ok(()), |wall| store(files, files::WALL_CLOCK, &wall))?;
         if let Some((counts, why)) = exits {
             missing.extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));

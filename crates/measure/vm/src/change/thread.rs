@@ -4,9 +4,8 @@ use crate::vm::Vm;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::path::Path;
-use vmtax_model::PinnedThread;
+use vmtax_model::{PinnedThread, cpu_list};
 use vmtax_observe::counters::cpuset;
-use vmtax_observe::cpu_list;
 
 /// As a list: `0-3,8`.
 pub(super) fn affinity(vm: &Vm, tid: i32) -> Result<String, String> {

@@ -137,7 +137,7 @@ fn class(against: &Against) -> &'static str {
 }
 
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
-    let title = format!("{} against {}", against.variant, findings.baseline);
+    let title = format!("{} vs. {}", against.variant, findings.baseline);
     if against.rows.is_empty() {
         return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
     }
@@ -162,7 +162,7 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
     measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
-        .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
+        .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("adjusted p").spare(2), |row| verdict::p_value(row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
@@ -185,7 +185,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
-         baseline ÷ variant, and the verdict is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
+         baseline ÷ variant, and the result is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
@@ -233,7 +233,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("slower in"), |row| percent(row.superiority))
         .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
         .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
-        .column(Column::words("verdict"), |row| verdict_cell(row, findings.min_effect))
+        .column(Column::words("result"), |row| verdict_cell(row, findings.min_effect))
         .done()
         .in_parts()
         .notes(notes(against, findings))
@@ -331,12 +331,12 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds: stopped before 40, every metric has a verdict", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
+/// "n = 12 rounds: stopped before 40, every metric is decided", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a verdict"),
+        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric is decided"),
         planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
         planned => format!("{n} of {planned}"),
     }
@@ -411,7 +411,7 @@ fn answer(findings: &CompareFindings) -> String {
         return format!("No metric was measured on both {} and a variant.", findings.baseline);
     }
     let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
-    format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
+    format!("{} vs. {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
 }
 
 #[cfg(test)]
@@ -477,13 +477,13 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b against a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b against a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();

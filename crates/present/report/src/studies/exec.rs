@@ -132,8 +132,8 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
-        let native = native
-            .map_or(String::new(), |s| format!(" instead of {} on native (medians)", value(Unit::Seconds, s.median)));
+        let native =
+            native.map_or(String::new(), |s| format!(", {} natively (medians)", value(Unit::Seconds, s.median)));
         let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
             Some(_) => {
                 let open = if overhead.verdict == Verdict::Inconclusive { ", inconclusive" } else { "" };

@@ -164,7 +164,7 @@ fn hosts(found: &FleetFindings) -> Option<Section<'_>> {
         .column(Column::figures("cost"), |host| ratio(host.ratio.median))
         .column(Column::figures("95 % CI").spare(3), |host| interval(&host.ratio))
         .column(Column::figures("p"), |host| p_value(host.p))
-        .column(Column::words("verdict"), |host| verdict(host.verdict));
+        .column(Column::words("result"), |host| verdict(host.verdict));
     let hidden = found.classes.len().saturating_sub(MAX_LANES);
     let hidden = if hidden > 0 { format!(" {hidden} more classes are not drawn.") } else { String::new() };
     let names: Vec<&str> = found.classes.iter().map(|class| class.name.as_str()).collect();
@@ -199,7 +199,7 @@ fn metrics(found: &FleetFindings) -> Option<Section<'_>> {
         .column(Column::figures("cost"), |o| ratio(o.ratio.median))
         .column(Column::figures("95 % CI").spare(2), |o| interval(&o.ratio))
         .column(Column::figures("p"), |o| p_value(o.p))
-        .column(Column::words("verdict"), |o| verdict(o.verdict));
+        .column(Column::words("result"), |o| verdict(o.verdict));
     let table = table.done().most(MOST);
     (!found.metric_outliers.is_empty()).then(|| Section::new("Outliers in single metrics", vec![Block::Table(table)]))
 }

@@ -60,18 +60,18 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals "tcg
-/// costs ×3.03 (stat) to ×14.4 (CPU events) of native, 19 metrics".
+/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals
+/// "tcg: ×3.03 (stat) to ×14.4 (CPU events) relative to native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let view::Summary { least, worst, metrics, costs, .. } = view::summary(findings, machine)?;
     let named = |(metric, cost): (Metric, &Comparison)| format!("{} ({})", ratio(cost.ratio.median), metric.label());
     let most = format!("{}: {}{}", worst.0.label(), ratio(worst.1.ratio.median), ci(&worst.1.ratio));
     Some(match (metrics, costs) {
         (1, _) if !view::has_intervals(findings) => {
-            format!("{machine} costs {} of native", named(worst))
+            format!("{machine}: {} relative to native", named(worst))
         }
         (_, _) if !view::has_intervals(findings) => {
-            format!("{machine} costs {} to {} of native, {metrics} metrics", named(least), named(worst))
+            format!("{machine}: {} to {} relative to native, {metrics} metrics", named(least), named(worst))
         }
         (_, 0) => format!("no metric is significantly slower on {machine} than natively, largest ratio in {most}"),
         (1, _) => format!("{machine} is slower than native in {most}"),
@@ -171,7 +171,7 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
     }
     let sure = if intervals { "The whisker is the 95 % CI." } else { "" };
     let caption = format!(
-        "Cost on the guest over cost on native, medians over rounds; right of the line is slower. {} {sure}",
+        "Cost on the guest ÷ native cost, medians over rounds; right of the line is slower. {} {sure}",
         bars.scale()
     );
     Block::Figure(Figure { caption, table: Some(table), ..Figure::new(bars) })
@@ -192,7 +192,7 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
                 "overhead".to_owned()
             }));
             columns.extend(intervals.then(|| Column::figures("95 % CI").shorten(3).spare(5)));
-            columns.extend(intervals.then(|| Column::words("verdict").spare(2)));
+            columns.extend(intervals.then(|| Column::words("result").spare(2)));
         }
     }
     let mut table = Table::new("Medians and costs against native", columns);
@@ -276,7 +276,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     notes
 }
 
-/// The metrics with figures on native and on a guest, of which a 0 leaves no ratio.
+/// The metrics with native figures and a guest's, of which a 0 leaves no ratio.
 fn without_ratio(rows: &[MetricRow]) -> Option<String> {
     let zero = |spread: &Spread| spread.values.contains(&0.0);
     let has_zero = |row: &&MetricRow| {
@@ -317,7 +317,7 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     columns.extend(["n", "median", "spread"].map(Column::figures));
     if compared {
         columns.extend(["overhead", "95 % CI", "difference"].map(Column::figures));
-        columns.extend([Column::figures("its 95 % CI").spare(1), Column::words("verdict").spare(2)]);
+        columns.extend([Column::figures("its 95 % CI").spare(1), Column::words("result").spare(2)]);
     }
     let mut table = Table::new("Medians, spread, overheads and differences of every metric on every machine", columns);
     for (group, rows) in metric_rows::groups(rows) {
@@ -331,7 +331,7 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let overhead = "Overhead: the median of the rounds' ratios of the cost on the machine to that on native (paired), whichever way \
+    let overhead = "Overhead: the median of the rounds' ratios of the cost on the machine to the native cost (paired), whichever way \
                the metric counts: above ×1 the machine is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     let notes = [Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned);

@@ -39,7 +39,7 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         .column(Column::words("claim").broken(20, 12), |row| row.what.as_str())
         .column(Column::words("published").broken(12, 8), |row| row.published.as_str())
         .column(Column::words("measured").broken(16, 10), |row| Cell::strong(measured(row)))
-        .column(Column::words("verdict").broken(14, 10), verdict)
+        .column(Column::words("result").broken(14, 10), verdict)
         .column(Column::words("criterion").broken(20, 10), |row| {
             let own = notes(row, recording);
             let marks = all.iter().enumerate().filter(|(_, note)| own.contains(*note));

@@ -228,7 +228,7 @@ fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
             .column(Column::figures(head(score.workload, cached)), |(i, _)| score_cell(cost(*i), *i == findings.base));
         if intervals {
             let ends = |i: usize| cost(i).and_then(|c| c.interval).map_or(String::new(), |i| range(&i));
-            table = table.column(Column::figures("95 %").spare(1), |(i, _)| ends(*i));
+            table = table.column(Column::figures("95 % CI").spare(1), |(i, _)| ends(*i));
         }
     }
     let note = format!(

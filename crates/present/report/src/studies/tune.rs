@@ -137,7 +137,7 @@ fn changes(found: &TuneFindings) -> Table {
     if found.applied {
         let measured = ["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12));
         columns.extend(measured);
-        columns.push(Column::words("verdict"));
+        columns.push(Column::words("result"));
     } else {
         columns.push(Column::words("settings").broken(24, 16));
     }

@@ -175,7 +175,7 @@ fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<S
 fn changes(found: &GuestTuneFindings) -> Table {
     let mut columns = vec![Column::words("change").broken(28, 16)];
     columns.extend(["screening", "confirmation"].map(|name| Column::figures(name).broken(14, 12)));
-    columns.push(Column::words("verdict"));
+    columns.push(Column::words("result"));
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
         "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline, or \

@@ -192,7 +192,7 @@ pub fn guests_in_short(plan: &Plan) -> String {
     format!("{}{machine_type} with {cpus}, {} MiB", machines.join(", "), plan.guest.memory_mib)
 }
 
-/// "guest kernel 6.1.0-56-amd64 (default of the cache)".
+/// "guest kernel 6.1.0-56-amd64 (from the cache)".
 fn guest_kernels(recording: &Recording) -> Option<String> {
     let named = recording.plan.guest.kernel.is_some()
         || recording.plan.variants.iter().any(|variant| variant.get("kernel").is_some());
@@ -200,7 +200,7 @@ fn guest_kernels(recording: &Recording) -> Option<String> {
         SourceOfKernel::Running => "the host's own",
         SourceOfKernel::Given => "from --kernel",
         SourceOfKernel::Cache if named => "named",
-        SourceOfKernel::Cache => "default of the cache",
+        SourceOfKernel::Cache => "from the cache",
     };
     let mut kernels: Vec<String> =
         recording.manifest.kernels.iter().map(|kernel| format!("{} ({})", kernel.release, why(kernel))).collect();

@@ -120,7 +120,7 @@ pub fn layers_plan(place: &Place, count: u64, more: &str) -> PathBuf {
     place.put("plan.toml", text)
 }
 
-fn compiled(place: &Place, name: &str, source: &str, how: &[&str]) -> PathBuf {
+pub fn compiled(place: &Place, name: &str, source: &str, how: &[&str]) -> PathBuf {
     let (source, out) = (place.put(&format!("{name}.c"), source), place.path(name));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&out).arg(&source);

@@ -12,6 +12,9 @@ const BAR: usize = 20;
 /// Unexplained time above this share of the whole is pointed at, percent: the most that a run should have.
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
+const C_STATE_EXIT: &str = "C-state exit: a thread was woken for an idle CPU, until it runs there: exit latency of the host CPU's idle \
+     state (cpuidle); in the guest, of HLT.";
+
 /// A line for each state, then for each layer: the mean of a traced request.
 pub fn sums(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
@@ -48,9 +51,10 @@ pub fn sums(column: &LayerColumn) -> Table {
         table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
     }
     unexplained(&mut table);
-    table.notes(vec![
-        "Both % are of the whole request; service %: the layer's service time, without its waits.".to_owned(),
-    ])
+    let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
+    let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
+    let percent = "Both % are of the whole request; service %: the layer's service time, without its waits.";
+    table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
 }
 
 /// Percent of the whole that no row accounts for.

@@ -89,14 +89,14 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     )
 }
 
-/// "75 % is run-queue wait (host), 20 % is service time and 2 % is CPU idle-state exit": the largest states.
+/// "75 % is run-queue wait (host), 20 % is service time and 2 % is C-state exit (host)": the largest states.
 pub fn largest_states(column: &LayerColumn) -> String {
     let states = view::states_of(column).into_iter().map(|(state, _, percent)| (state.label(), percent));
     let named = states.take(NAMED.0).filter(|(_, part)| *part >= 0.5);
     listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% is {state}")).collect::<Vec<_>>())
 }
 
-/// "Largest layers: device (35 %) and notification (18 %, mostly CPU idle-state exit)."
+/// "Largest layers: device (35 %) and notification (18 %, mostly C-state exit)."
 pub fn largest_layers(column: &LayerColumn) -> String {
     let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| {
         // "run-queue wait" without the side, which the layer says.

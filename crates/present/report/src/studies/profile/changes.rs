@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(unlike(&usual, &of("", "", false)), [""; 0]);
         let said = unlike(&usual, &of("sleep", "cpu-clock", false));
         let expected =
-            ["qemu-system-x86_64 and sleep", "CPU cycles, the second by perf's cpu-clock", "in the first only"];
+            ["qemu-system-x86_64 and sleep", "CPU cycles, the second by perf cpu-clock", "in the first only"];
         assert!(said.len() == 3 && said.iter().zip(expected).all(|(said, part)| said.contains(part)), "{said:?}");
         let shown = changes(&ProfileChanges { compared: 312, changed: vec![] }, &said);
         let shown = shown.terminal(crate::Style { width: 80, color: false }, false);

@@ -110,6 +110,6 @@ fn tcg(findings: &ProfileFindings) -> Table {
     Table::of("What TCG's vCPU threads do", &findings.tcg)
         .column(Column::words("part").broken(24, 16), |part| part.part.label())
         .column(Column::figures("share"), |part| percent(part.share.share))
-        .column(Column::figures("95 %"), |part| range(&part.share))
+        .column(Column::figures("95 % CI"), |part| range(&part.share))
         .done()
 }

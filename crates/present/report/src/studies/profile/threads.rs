@@ -67,16 +67,12 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     };
     let other = starved(states).filter(|_| !vcpus.is_empty());
     let other = other.map_or(String::new(), |(thread, runnable)| {
-        format!("; {} waited for a CPU {} of the time", thread.name, number::percent(runnable))
+        let the = if thread.role == Some(Role::Main) { "the " } else { "" };
+        format!("; {the}{} waited for a CPU {} of the time", thread.name, number::percent(runnable))
     });
     let so = match () {
         () if vcpus.is_empty() => "",
-        () if runnable < LARGE && !other.is_empty() && polled.is_some() => {
-            ". Possible causes: KVM's halt polling on a CPU that the VM's threads share, or other load"
-        }
-        () if runnable >= LARGE || !other.is_empty() => {
-            ": other load uses the VM's host CPUs, or its CPU quota is used up"
-        }
+        () if runnable >= LARGE || !other.is_empty() => &vmtax_rules::why_run_queue_wait(states.contention.as_ref()),
         () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
         () if halted + polled.unwrap_or(0.0) >= 0.9 => ": the guest is mostly idle",
         () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
@@ -245,7 +241,7 @@ mod tests {
                 ..ThreadStates::default()
             };
             let (source, threads) = (StateSource::SchedulerEvents, vec![vcpu]);
-            let states = StateFindings { seconds: 2.0, source, threads, advice: Vec::new() };
+            let states = StateFindings { seconds: 2.0, source, threads, contention: None, advice: Vec::new() };
             let counters = [("halt_poll_success_ns", polled_ns / 4), ("halt_poll_fail_ns", polled_ns / 4 * 3)];
             let exits = GuestExits {
                 seconds: 4.0,

@@ -1,0 +1,126 @@
+//! Why threads of a process waited for a host CPU.
+
+use crate::cpu_list;
+use serde::{Deserialize, Serialize};
+
+/// Who used the host CPUs on which threads of a process waited to run. CPU time is in CPUs: 1 is one CPU all the time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuContention {
+    /// CPUs on which the threads that waited longest may run, as a list: `0-3,8`.
+    pub cpus: String,
+    /// These threads.
+    pub threads: usize,
+    /// Their run-queue wait, summed.
+    pub waited: f64,
+    /// CPU time of one of these threads, mean, each weighted by its wait.
+    pub ran: f64,
+    /// CPU time of all threads of the process on these CPUs, at least and at most: of a thread that may run elsewhere, too, it is
+    /// not known where it ran.
+    pub own: [f64; 2],
+    /// CPU time of everything else on these CPUs, interrupts included, at least and at most.
+    pub other: [f64; 2],
+    /// Time throttled by a CPU quota of its control groups, summed over CPUs; null where no group counts it.
+    pub throttled: Option<f64>,
+}
+
+/// What made threads wait for a host CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunQueueCause {
+    /// Threads of the process compete with each other for too few CPUs.
+    OwnThreads,
+    /// Other tasks and interrupts use the CPUs.
+    OtherLoad,
+    /// The CPU quota of a control group is used up.
+    Quota,
+}
+
+impl CpuContention {
+    /// What uses less of the CPUs than this part of a thread's wait does not cause it.
+    const MIN: f64 = 0.2;
+    /// Threads that need less than this part of their CPUs, waits included, would not wait for each other alone.
+    const FULL: f64 = 0.9;
+
+    /// What made the threads wait; where that depends on where threads ran, or nothing explains it, what may have, and `false`.
+    pub fn causes(&self) -> (Vec<RunQueueCause>, bool) {
+        let ([own_least, own_most], [other_least, other_most]) = (self.own, self.other);
+        let (mut causes, other) = (self.causes_for(own_least, other_most), self.causes_for(own_most, other_least));
+        let is_certain = causes == other && !causes.is_empty();
+        causes.extend(other);
+        if causes.is_empty() {
+            causes.extend([RunQueueCause::OwnThreads, RunQueueCause::OtherLoad, RunQueueCause::Quota]);
+        }
+        causes.sort_unstable();
+        causes.dedup();
+        (causes, is_certain)
+    }
+
+    fn causes_for(&self, own: f64, other: f64) -> Vec<RunQueueCause> {
+        let (waited, throttled) = (self.waited, self.throttled.unwrap_or(0.0));
+        // Kernels before 6.18 count throttling as run-queue wait.
+        if throttled > 0.0 && throttled >= waited / 2.0 {
+            return vec![RunQueueCause::Quota];
+        }
+        // Whoever waits, waits while others run there; many may wait for the same one.
+        let wait = waited / self.threads.max(1) as f64;
+        let is_enough = |cpu: f64| cpu > 0.0 && cpu >= wait * Self::MIN;
+        let cpus = cpu_list::parse(&self.cpus).map_or(1, |cpus| cpus.len());
+        let would_fit = own + waited <= cpus as f64 * Self::FULL;
+        let other = is_enough(other);
+        let are_too_many = self.threads > 1 && own + waited > cpus as f64;
+        let own = are_too_many || is_enough(own - self.ran) && !(other && would_fit);
+        let causes = [
+            (own, RunQueueCause::OwnThreads),
+            (other, RunQueueCause::OtherLoad),
+            (throttled > 0.0 && throttled >= waited * Self::MIN, RunQueueCause::Quota),
+        ];
+        causes.into_iter().filter(|(is_cause, _)| *is_cause).map(|(_, cause)| cause).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RunQueueCause::{OtherLoad, OwnThreads, Quota};
+    use super::*;
+
+    /// One thread.
+    fn on(cpus: &str, waited: f64, ran: f64, own: [f64; 2], other: [f64; 2]) -> CpuContention {
+        CpuContention { cpus: cpus.to_owned(), threads: 1, waited, ran, own, other, throttled: None }
+    }
+
+    #[test]
+    fn threads_that_share_one_cpu_compete_with_each_other() {
+        let pinned = CpuContention { threads: 2, ..on("1", 1.0, 0.5, [0.98; 2], [0.02; 2]) };
+        assert_eq!(pinned.causes(), (vec![OwnThreads], true));
+        let short_of_full = on("1", 0.1, 0.5, [0.7; 2], [0.01; 2]);
+        assert_eq!(short_of_full.causes(), (vec![OwnThreads], true), "nothing else used the CPU");
+    }
+
+    #[test]
+    fn load_that_leaves_too_little_is_the_cause_where_the_own_threads_would_fit() {
+        assert_eq!(on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]).causes(), (vec![OtherLoad], true), "a thread and a hog");
+        let four_vcpus_of_eight = CpuContention { threads: 4, ..on("0-7", 1.0, 0.75, [3.0; 2], [5.0; 2]) };
+        assert_eq!(four_vcpus_of_eight.causes(), (vec![OtherLoad], true));
+        let two_vcpus_and_a_hog = CpuContention { threads: 2, ..on("1", 1.3, 0.33, [0.66; 2], [0.33; 2]) };
+        assert_eq!(two_vcpus_and_a_hog.causes(), (vec![OwnThreads, OtherLoad], true));
+        let four_and_hogs = CpuContention { threads: 4, ..on("1", 3.55, 0.11, [0.45; 2], [0.54; 2]) };
+        assert_eq!(four_and_hogs.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
+        let starved = CpuContention { threads: 4, ..on("1", 3.8, 0.05, [0.19; 2], [0.81; 2]) };
+        assert_eq!(starved.causes(), (vec![OwnThreads, OtherLoad], true), "measured");
+    }
+
+    #[test]
+    fn a_quota_that_took_half_of_the_wait_is_the_cause() {
+        let throttled = |part| CpuContention { throttled: Some(part), ..on("1", 0.5, 0.5, [0.52; 2], [0.48; 2]) };
+        assert_eq!(throttled(0.3).causes(), (vec![Quota], true));
+        assert_eq!(throttled(0.15).causes(), (vec![OtherLoad, Quota], true));
+        assert_eq!(throttled(0.0).causes(), (vec![OtherLoad], true));
+    }
+
+    #[test]
+    fn what_the_figures_do_not_separate_is_listed() {
+        let main_loop_may_run_elsewhere = on("1", 0.5, 0.5, [0.5, 1.0], [0.0, 0.5]);
+        assert_eq!(main_loop_may_run_elsewhere.causes(), (vec![OwnThreads, OtherLoad], false));
+        let idle = on("0-1", 0.5, 0.5, [0.5; 2], [0.01; 2]);
+        assert_eq!(idle.causes(), (vec![OwnThreads, OtherLoad, Quota], false));
+    }
+}
