@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 1 << 30;
 /// The options of `vmtax tune`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("machine", with_help("Guest that is booted for it: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest [default: kvm if usable, else tcg]")),
+    mut_arg("machine", with_help("Type of the test guest: kvm or tcg (a Linux guest), micro-kvm or micro-tcg (a small guest without an operating system) [default: kvm if usable, else tcg]")),
     mut_arg("rounds", |arg| arg.hide(true)),
     mut_arg(
         "pinning",
@@ -37,13 +37,13 @@ const MAX_BYTES: u64 = 1 << 30;
             "Host CPUs of the guests' threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
         )
     ),
-    after_help = "With --vm: diagnoses the VM first (10 s), then says which live changes its causes propose, and what each could give back at most. \
-With --apply each is set, read back, measured against the setting before (A B B A, under the VM's own load) and restored. \
-What helps is measured once more; what helps again stays on, and `vmtax undo` restores it. Nothing is restarted. \
-What was changed is written down first: if vmtax is killed, `vmtax undo` or the next start restores it.
-Without --vm: boots guests of its own, from QEMU's defaults to the settings that make WORKLOAD faster on \
-this host (disk, CPU, kernel arguments, memory, TCG, file share, network, by what it uses): each change alone, what helps together, and what is left anew on fresh boots, which alone give the gain that is \
-stated. What is kept is in the recording's folder tuned/, as QEMU and libvirt take it. See docs/tune.md.
+    after_help = "With --vm: diagnoses the VM first (10 s), then lists the live changes that address what it found, with the most that each could gain. \
+With --apply each change is made, read back, measured against the previous setting (A B B A, under the VM's own load) and reverted. \
+Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
+The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
+Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
+this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, \
+then the result on fresh boots; the reported gain comes from these boots only. The recording's folder tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.
 
 Examples:
   vmtax tune -- disk rw=randwrite
@@ -62,12 +62,12 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// What applying a change may cost, comma separated: live (of the running VM), replug (of a device), guest-reboot, restart (of the
-    /// VM), host (settings of the host, for all its VMs) [default: with --vm live, the only one besides host; else all but host]
+    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device), guest-reboot, restart (of the
+    /// VM), host (settings of the host, for all its VMs). A running VM takes live and host only [default: live for a running VM, else all except host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
-    /// What decides. With --vm: latency of disk requests, requests per second, run (CPU time of the vCPUs), exits per second
-    /// [default: what each change is for]; else a figure of the workload, as syscalls.getpid
+    /// Metric that decides. With --vm: latency (of disk requests), requests (of the disks per second), run (CPU time of the vCPUs) or
+    /// exits (VM exits per second) [default: by change]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
     /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better

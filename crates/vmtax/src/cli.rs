@@ -125,7 +125,8 @@ Examples:
     /// Reproduce a published benchmark result on this host
     Reproduce(Box<StudyArgs<ReproduceOptions>>),
     /// Print the report of a recording: text, Markdown, HTML or JSON
-    #[command(after_help = "The exit status is 1 for a reproduction with a claim that is not reproduced.
+    #[command(
+        after_help = "For a recording of `vmtax reproduce` the exit status is 1 if a published result was not reproduced.
 
 Examples:
   vmtax report
@@ -133,7 +134,8 @@ Examples:
   vmtax report runs/20261120T160100Z-quick --format md
   vmtax report runs/20261120T160100Z-quick -o page.html
   vmtax report --guest-trace guest.trace
-  vmtax report --json | jq '.findings.rows[0]'")]
+  vmtax report --json | jq '.findings.rows[0]'"
+    )]
     Report(ReportArgs),
     /// Export recordings (Parquet) and traced requests (Perfetto)
     #[command(
@@ -303,7 +305,7 @@ pub struct ReportArgs {
     /// Write the report into this file instead of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Add the trace that `vmtax agent observe` made in the guest meanwhile to a recording of `vmtax layers --vm`
+    /// Guest trace to add to a recording of `vmtax layers --vm`: the file that `vmtax agent observe` wrote in the guest at the same time
     #[arg(long, value_name = "FILE")]
     pub guest_trace: Option<PathBuf>,
 }

@@ -26,23 +26,24 @@ const TREE: Tree = Tree { files: 200, bytes: 200 * Tree::SMALL + (8 << 20), path
 /// What `vmtax tune` takes for a guest that it boots.
 #[derive(Debug, Args)]
 pub struct GuestTuneOptions {
-    /// Without --vm: what a guest that is booted for it is tuned for: a workload with its options, or exec CMD ARGS
+    /// Without --vm: the workload to tune for, with its options, or exec CMD ARGS; vmtax boots test guests to run it
     /// [default: disk rw=randread]
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
-    /// Begin with a twin of this VM: a running VM, a libvirt domain, a file with its XML, or a QEMU command line in quotes
+    /// Start from the configuration of this VM, which itself is not touched: a running VM, a libvirt domain, a file with its XML, or a
+    /// QEMU command line in quotes. The test guest has empty disks of the same size and format
     #[arg(long, value_name = "VM|XML|CMD", conflicts_with = "vm")]
     like: Option<String>,
-    /// The disk of that VM that is tuned, as vda or the ID of its device [default: the first]
+    /// Disk of that VM to tune: vda, or the ID of its device [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
     disk: Option<String>,
-    /// Take the block requests of this fio job file in place of WORKLOAD; what they cannot do is refused by its name
+    /// Run the I/O of this fio job file instead of WORKLOAD; an error names the fio options that are not supported
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
     fio: Option<PathBuf>,
-    /// Setting to begin with, in place of QEMU's default: KEY=VALUE, as a variant of `vmtax compare` has it; may be repeated
+    /// Setting to start with instead of QEMU's default: KEY=VALUE, the syntax of a variant of `vmtax compare`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
-    /// Also try what loses data when the host fails (cache=unsafe), or opens the guest's kernel to its programs (mitigations=off)
+    /// Also try settings that lose data when the host fails (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
     #[command(flatten)]

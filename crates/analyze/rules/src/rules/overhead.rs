@@ -92,8 +92,8 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
-        2 => "; 1 more is inconclusive".to_owned(),
-        n => format!("; {} more are inconclusive", n - 1),
+        2 => "; so is that of 1 other metric".to_owned(),
+        n => format!("; so are those of {} other metrics", n - 1),
     };
     Some(Finding {
         text: format!(

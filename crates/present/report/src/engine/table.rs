@@ -32,6 +32,8 @@ pub struct Column {
     pub least: Option<(usize, usize)>,
     /// Whether what is too long is cut, not broken into lines.
     pub cut: bool,
+    /// What the signs in its cells mean: told below the table where the column is shown.
+    pub note: Option<String>,
 }
 
 impl Column {
@@ -53,6 +55,11 @@ impl Column {
     /// The same, with short forms from a step on.
     pub fn shorten(self, step: u8) -> Column {
         Column { shorten: step, ..self }
+    }
+
+    /// The same, with what its signs mean.
+    pub fn noted(self, note: Option<String>) -> Column {
+        Column { note, ..self }
     }
 
     /// The same, its cells broken into lines of at least so many characters: wanted, and at the worst.
@@ -208,6 +215,12 @@ impl Table {
     /// The same, of which a terminal shows so many rows.
     pub fn most(self, most: usize) -> Table {
         Table { most, ..self }
+    }
+
+    /// What is told below it: of its columns, then of the whole.
+    pub fn all_notes(&self) -> impl Iterator<Item = &str> {
+        let of_columns = self.columns.iter().filter_map(|column| column.note.as_deref());
+        of_columns.chain(self.notes.iter().map(String::as_str))
     }
 
     /// The same with notes below it.

@@ -99,30 +99,38 @@ impl Page {
     fn table(&self, table: &Table) -> String {
         let shown = if table.most == 0 || self.details { table.rows.len() } else { table.most };
         let rows: Vec<&Row> = table.rows.iter().take(shown).collect();
-        let mut out = fitted(table, &rows, self.width, self.paint);
+        let (mut out, of_columns) = fitted(table, &rows, self.width, self.paint);
         if rows.len() < table.rows.len() {
             out += &format!("and {} more\n", table.rows.len() - rows.len());
         }
-        table.notes.iter().for_each(|note| out += &wrapped(note, self.width, "", "  "));
+        let notes = of_columns.into_iter().chain(table.notes.iter().map(String::as_str));
+        notes.for_each(|note| out += &wrapped(note, self.width, "", "  "));
         out
     }
 }
 
-/// The table as wide as fits: tried narrower step by step, then its last columns in a table below or, at the worst, lines cut.
-fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
+/// The table as wide as fits: tried narrower step by step, then its last columns in a table below or, at the worst, lines cut. With the
+/// notes of the columns that are shown.
+fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> (String, Vec<&'a str>) {
+    let notes = |layout: &Layout<'_>| {
+        let is_shown = |position: &usize| layout.columns.iter().any(|(shown, ..)| shown.position == *position);
+        let shown = (0..table.columns.len()).filter(is_shown);
+        shown.filter_map(|position| table.columns[position].note.as_deref()).collect()
+    };
     let measured = Measured::all(table, rows);
     let last = table.columns.iter().map(|c| c.spare.max(c.shorten)).max().unwrap_or(0);
     for step in 0..=last {
         for (worst, gap) in [(false, 2), (false, 1), (true, 1)].into_iter().take(if step == last { 3 } else { 2 }) {
             let layout = Layout::of(&measured, step, worst, gap, width);
             if layout.width() <= width {
-                return layout.lines(rows, paint);
+                return (layout.lines(rows, paint), notes(&layout));
             }
         }
     }
     let layout = Layout::of(&measured, last, true, 1, width);
     if !table.parts || layout.columns.len() < 3 {
-        return layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
+        let cut = layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
+        return (cut, notes(&layout));
     }
     let mut out = String::new();
     let mut from = 1;
@@ -140,7 +148,7 @@ fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
         out.extend(lines.lines().map(|line| cut(line) + "\n"));
         from = to;
     }
-    out
+    (out, notes(&layout))
 }
 
 /// A column in which a cell has text, with the width of its widest line.

@@ -137,7 +137,7 @@ fn class(against: &Against) -> &'static str {
 }
 
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
-    let title = format!("{} vs. {}", against.variant, findings.baseline);
+    let title = format!("{} vs. baseline {}", against.variant, findings.baseline);
     if against.rows.is_empty() {
         return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
     }
@@ -163,7 +163,7 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
-        .column(Column::figures("adjusted p").spare(2), |row| verdict::p_value(row.p_adjusted))
+        .column(Column::figures("p (Holm-adjusted)").spare(2), |row| verdict::p_value(row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
         .notes(notes(against, findings))
@@ -185,7 +185,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
-         baseline ÷ variant, and the result is about the rate. Noise: the standard deviation of the rounds' ratios, estimated from their quartiles. Adjusted p: after Holm's correction.",
+         baseline ÷ variant, while the result is the change of the rate itself (×1.25: lower by 20 %). Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
@@ -411,7 +411,7 @@ fn answer(findings: &CompareFindings) -> String {
         return format!("No metric was measured on both {} and a variant.", findings.baseline);
     }
     let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
-    format!("{} vs. {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
+    format!("{} vs. baseline {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
 }
 
 #[cfg(test)]
@@ -477,13 +477,13 @@ mod tests {
         let alone = of(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b vs. a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. baseline a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 1 comparison)."
         );
         let both = of(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b vs. a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
+            "b vs. baseline a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
              Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();

@@ -12,8 +12,8 @@ const BAR: usize = 20;
 /// Unexplained time above this share of the whole is pointed at, percent: the most that a run should have.
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
-const C_STATE_EXIT: &str = "C-state exit: a thread was woken for an idle CPU, until it runs there: exit latency of the host CPU's idle \
-     state (cpuidle); in the guest, of HLT.";
+const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread on an idle CPU until it runs there, the exit latency of the host \
+     CPU's idle state (cpuidle); in the guest, of HLT.";
 
 /// A line for each state, then for each layer: the mean of a traced request.
 pub fn sums(column: &LayerColumn) -> Table {
@@ -73,7 +73,7 @@ pub fn brief(column: &LayerColumn) -> Table {
     let mut columns = vec![
         Column::words("layer").spare(2),
         Column::words("ends at").broken(24, 10).shorten(2),
-        Column::words("state").broken(21, 14).spare(2),
+        Column::words("state").broken(21, 14).spare(2).noted(state_signs(column)),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
     ];
@@ -145,15 +145,23 @@ fn bar(percent: f64) -> String {
     format!("{}{part}", "█".repeat(eighths / 8))
 }
 
-/// What the table's signs mean, in one line.
+/// What an empty state means, and a segment that stands twice.
+fn state_signs(column: &LayerColumn) -> Option<String> {
+    let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
+    let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
+    let works = rows().any(|r| r.state == State::Running);
+    match (works.then_some("Empty state: service time"), again.then_some("″: same segment, in another state")) {
+        (Some(empty), Some(again)) => Some(format!("{empty}. {again}.")),
+        (one, other) => one.or(other).map(|sign| format!("{sign}.")),
+    }
+}
+
+/// What the table's other signs mean, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
     let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
     let scale = Scale::for_columns(&[column]);
     let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
-    let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let signs = [
-        rows().any(|r| r.state == State::Running).then(|| "empty state: service time".to_owned()),
-        again.then(|| "″ same segment, in another state".to_owned()),
         words::below_bound(&[column]),
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
@@ -162,7 +170,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
         column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();
-    vec![format!("{}.", signs.join("; "))]
+    if signs.is_empty() { Vec::new() } else { vec![format!("{}.", signs.join("; "))] }
 }
 
 /// The rest of a column. All but the main one are folded, so that the page can be read in one go.

@@ -23,7 +23,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     }
     if findings.translated_samples > 0 {
         lines.push(format!(
-            "{} in translated code (the guest's own), of which {} unwound past it.",
+            "{} in translated guest code; for {} of them the stack was unwound through it to QEMU's own frames.",
             counted(findings.translated_samples, "sample"),
             percent(findings.translated_unwound.share)
         ));
@@ -33,7 +33,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
         lines.push(match pauses.count {
             0 => format!(
                 "Wall-clock sampling: {moments} passes over all threads, none of which stopped a thread. A waiting thread's stack was \
-                 copied while it waited; a running thread has none among them (--stop-threads)."
+                 copied while it waited. Running threads have no wall-clock stacks; use --stop-threads to include them."
             ),
             stops => format!(
                 "Wall-clock sampling: {moments} passes over all threads, {}: {} with the thread stopped, for {} (median), {} (p99), \

@@ -170,7 +170,7 @@ fn table(found: &StateFindings) -> Table {
     let columns = vec![
         Column::words("thread").cut(16, 10),
         Column::figures("tid").spare(2),
-        Column::words("").spare(3),
+        Column::words("").spare(3).noted(Some(legend())),
         Column::figures("running"),
         Column::figures("run queue"),
         Column::figures("blocked, idle"),
@@ -193,7 +193,7 @@ fn table(found: &StateFindings) -> Table {
         ]);
         waits.for_each(|wait| table.row(vec![""; 6].into_iter().map(Cell::from).chain([wait.into()]).collect()));
     }
-    table.notes(idle(found).into_iter().chain([legend(), source(found)]).collect())
+    table.notes(idle(found).into_iter().chain([source(found)]).collect())
 }
 
 /// The threads by samples on CPU.
