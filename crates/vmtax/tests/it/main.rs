@@ -26,6 +26,7 @@ mod hostile_folder;
 mod hostile_qemu;
 mod import;
 mod kvm_guest;
+mod kvm_network;
 mod layers;
 mod layers_faults;
 mod layers_rights;

@@ -108,7 +108,7 @@ impl Follow<'_> {
     /// interrupt may bring the response before that one returns.
     fn returns(&self, path: &mut RequestPath, send: Option<SendCall>, got: Moment, end: u64) {
         let Some(send) = send else { return };
-        let received = path.at(C::NetGuestReceive).unwrap_or(got.at);
+        let received = path.first_of(&[C::NetGuestRead, C::NetGuestReceive]).unwrap_or(got.at);
         let later = self.guest.calls.within(send.enter.saturating_add(1), end).filter(|(_, call)| call.tid == send.tid);
         let mut exits = later.filter_map(|(_, call)| call.exit);
         if let Some((at, cpu)) = exits.find(|(at, _)| (received..=end).contains(at)) {

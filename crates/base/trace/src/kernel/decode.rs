@@ -129,7 +129,7 @@ pub struct BlockRequest<'a> {
 pub struct Packet {
     /// The kernel's address for it, by which it is known until it is freed.
     pub skb: u64,
-    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in.
+    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in; 0 where it is freed.
     pub len: u64,
 }
 
@@ -229,6 +229,7 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     ("net", "napi_gro_receive_entry", PACKET, packet),
     ("net", "netif_receive_skb", PACKET, packet),
     ("skb", "skb_copy_datagram_iovec", PACKET, packet),
+    ("skb", "consume_skb", &["skbaddr"], |r| Some(KernelEvent::Packet(Packet { skb: r.number(0)?, len: 0 }))),
     ("irq", "irq_handler_entry", &["irq"], |r| Some(KernelEvent::Irq { irq: r.number(0)? })),
     ("ftrace", "function", &[], |_| Some(KernelEvent::Function)),
     ("kvm", "kvm_exit", &["exit_reason", "isa?"], |r| {

@@ -1,0 +1,130 @@
+//! Round trips of several connections at once.
+
+use super::*;
+use crate::join::joined::Reason;
+use proptest::prelude::*;
+
+const CLIENTS: i32 = 32;
+
+/// When each round trip passed each checkpoint, by its key.
+type Truth = BTreeMap<u64, BTreeMap<C, u64>>;
+
+/// Batches of round trips, each with the clients that do not sleep when their response comes.
+fn batches(awake: impl IntoIterator<Item = Vec<i32>>) -> (World, Truth) {
+    let mut world = World::default();
+    let (mut at, mut truth) = (10_000, Truth::new());
+    for awake in awake {
+        let (of_batch, end) = world.batch(at, CLIENTS, &awake);
+        truth.extend(
+            of_batch.into_iter().enumerate().map(|(client, of)| (round_trip_key(CLIENT + client as i32, at), of)),
+        );
+        at = end + PAUSE;
+    }
+    (world.sorted(), truth)
+}
+
+/// A guest whose kernel shows no copy.
+fn without_copies(mut world: World) -> World {
+    world.guest.retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _)));
+    world
+}
+
+/// No round trip has an event of another.
+fn are_right(joined: &Joined, truth: &Truth) {
+    for request in &joined.requests {
+        let truth = &truth[&request.key];
+        for checkpoint in path(false) {
+            // What served several at once is that of the one that caused it, or nobody's.
+            let of_several = [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetInject, C::NetGuestInterrupt];
+            let found = request.at(checkpoint).filter(|_| !of_several.contains(&checkpoint));
+            assert!(
+                found.is_none() || found == truth.get(&checkpoint).copied(),
+                "{checkpoint:?} of {:#x}",
+                request.key
+            );
+        }
+    }
+}
+
+#[test]
+fn round_trips_at_once_are_each_followed_by_their_key_and_who_copies() {
+    // Nobody sleeps: no wake-up tells for whom a packet was.
+    let (world, truth) = batches(vec![(0..CLIENTS).collect(); 6]);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_some()));
+    // Nothing else tells in a kernel that shows no copy.
+    let joined = without_copies(world).joined(STEP / 2);
+    assert!(joined.rejected.len() > 6 && joined.rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+    are_right(&joined, &truth);
+}
+
+#[test]
+fn without_copies_whom_the_stack_wakes_tells() {
+    // Some of them do not sleep: that neither is the first nor the last of those that QEMU passed on.
+    let awake = (0..6).map(|number| (1..CLIENTS - 1).filter(|client| (client + number) % 3 == 0).collect());
+    let (world, truth) = batches(awake);
+    let world = without_copies(world);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    // Without keys nothing tells whose a packet is.
+    let mut blind = world;
+    for event in &mut blind.host {
+        if let HostEvent::Passes(_, mark) = &mut event.what {
+            mark.round_trip = None;
+        }
+    }
+    assert!(blind.joined(STEP / 2).rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+}
+
+#[test]
+fn a_copy_of_an_address_that_another_packet_has_by_now_tells_nothing() {
+    let (mut world, truth) = batches([(0..CLIENTS).collect()]);
+    let packet = |event: &Event<GuestEvent>, checkpoint: C| match event.what {
+        GuestEvent::Packet(of, packet) if of == checkpoint => Some(packet),
+        _ => None,
+    };
+    // Its own copy is not shown. A client frees a packet that it sent, which has the address of another's response by then.
+    let polled: Vec<Packet> = world.guest.iter().filter_map(|event| packet(event, C::NetGuestPoll)).collect();
+    let reads: Vec<u64> =
+        world.guest.iter().filter(|event| packet(event, C::NetGuestRead).is_some()).map(|event| event.at).collect();
+    let address = Packet { skb: polled[0].skb, len: LENGTHS.1 };
+    world.guest.retain(|event| packet(event, C::NetGuestRead).is_none());
+    for (before, checkpoint) in [(30, C::NetGuestQueue), (20, C::NetGuestXmit), (10, C::NetGuestRead)] {
+        world.guest(reads[1] - before, CLIENT + 1, GuestEvent::Packet(checkpoint, address));
+    }
+    let joined = world.sorted().joined(STEP / 2);
+    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_none()));
+    are_right(&joined, &truth);
+}
+
+#[test]
+fn what_another_client_copies_is_not_ones_own() {
+    let (mut world, truth) = batches([Vec::new()]);
+    let mut reads: Vec<&mut Event<GuestEvent>> =
+        world.guest.iter_mut().filter(|event| matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _))).collect();
+    // One copies the response to another, which gets none.
+    reads[4].tid = CLIENT + 5;
+    let joined = world.joined(STEP / 2);
+    let of = |client: i32| joined.requests.iter().any(|r| vmtax_model::thread_of_round_trip(r.key) == CLIENT + client);
+    assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
+    assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
+    are_right(&joined, &truth);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whoever sleeps, whatever the clocks' error: none gets another's packets, and with copies each is followed.
+    #[test]
+    fn no_round_trip_gets_the_packets_of_another(
+        awake in proptest::collection::vec(proptest::collection::vec(0..CLIENTS, 0..40), 1..4), bound in 0..3 * STEP
+    ) {
+        let (world, truth) = batches(awake);
+        let joined = world.joined(bound);
+        prop_assert_eq!(joined.requests.len(), truth.len(), "{:?}", joined.rejected.first());
+        are_right(&joined, &truth);
+        are_right(&without_copies(world).joined(bound), &truth);
+    }
+}
