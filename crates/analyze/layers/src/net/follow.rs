@@ -124,10 +124,6 @@ impl Follow<'_> {
         }
     }
 
-    pub(super) fn is_qemus(&self, tid: i32) -> bool {
-        !self.host.servers.contains(&tid) && !self.host.passt.contains(&tid)
-    }
-
     /// When one of these threads last entered a call that sends, and which.
     pub(super) fn last_send(&self, from: u64, to: u64, is: impl Fn(i32) -> bool) -> Option<(u64, i32)> {
         let last = |at: C| {
@@ -190,13 +186,13 @@ impl Follow<'_> {
     /// QEMU's write of the request to its backend: when and by which thread. passt passes it on.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
         if self.host.passt.is_empty() {
-            let write = self.last_send(early, received, |tid| self.is_qemus(tid));
+            let write = self.last_send(early, received, |tid| self.host.is_qemus(tid));
             write.into_iter().for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
             return write;
         }
         let (sent, passt) = self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
         path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
-        let (write, tid) = self.last_send(early, sent, |tid| self.is_qemus(tid))?;
+        let (write, tid) = self.last_send(early, sent, |tid| self.host.is_qemus(tid))?;
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
         // The first: it reads what QEMU wrote in the same turn of its loop.
         if let Some(woke) = self.host.woke_after(passt, write.saturating_sub(1)).filter(|woke| *woke <= sent) {

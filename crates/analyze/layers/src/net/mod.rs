@@ -4,6 +4,7 @@ mod by_key;
 mod by_order;
 pub(crate) mod follow;
 pub(crate) mod frames;
+pub(crate) mod packets;
 mod response;
 #[cfg(test)]
 mod tests;

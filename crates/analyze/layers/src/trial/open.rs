@@ -29,7 +29,11 @@ const BLOCK: u64 = 4096;
 /// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
     let TrialData { joined, losses, clock, mhz, missing, costs, .. } = read_all(folder, record)?;
-    Ok(JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) })
+    let mut trial = JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) };
+    if let (Some(packets), Some(result)) = (&mut trial.packets, record.result()) {
+        packets.unanswered = result.unanswered.unwrap_or_default();
+    }
+    Ok(trial)
 }
 
 /// The joined requests of a trial before any is rejected.

@@ -154,7 +154,7 @@ impl World {
 
     fn pass(&mut self, checkpoint: C, at: u64, plant: Plant) {
         let (len_in, len_out) = LENGTHS;
-        let packet = |skb, len| Packet { skb, len };
+        let packet = |skb, len| Packet { skb, len, segments: 1 };
         let guest = |checkpoint, skb, len| GuestEvent::Packet(checkpoint, packet(skb, len));
         let host = |checkpoint, skb, len| HostEvent::Packet(checkpoint, packet(skb, len));
         let guest_at = at + plant.skew;

@@ -88,7 +88,7 @@ fn a_response_that_comes_twice_is_counted_once() {
     let second = world.operations[1].begin;
     let again = second + 8 * STEP;
     for (after, checkpoint) in [(0, C::NetGuestPoll), (10, C::NetGuestReceive)] {
-        world.guest(again + after, 0, GuestEvent::Packet(checkpoint, Packet { skb: 77, len: LENGTHS.0 }));
+        world.guest(again + after, 0, GuestEvent::Packet(checkpoint, Packet { skb: 77, len: LENGTHS.0, segments: 1 }));
     }
     let joined = world.sorted().joined(0);
     assert_eq!((joined.requests.len(), joined.rejected.len()), (2, 0), "{:?}", joined.rejected);
@@ -114,7 +114,7 @@ proptest! {
     ) {
         let mut world = world(2, Plant { passt, ..Plant::default() });
         for (is_guest, number, at, skb, len) in packets {
-            let (checkpoint, packet) = (path(passt)[number], Packet { skb, len });
+            let (checkpoint, packet) = (path(passt)[number], Packet { skb, len, segments: skb % 3 });
             match is_guest {
                 true => world.guest(at, CLIENT, GuestEvent::Packet(checkpoint, packet)),
                 false => world.host(at, MAIN, false, HostEvent::Packet(checkpoint, packet)),

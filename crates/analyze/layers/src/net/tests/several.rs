@@ -3,6 +3,7 @@
 use super::*;
 use crate::join::joined::Reason;
 use proptest::prelude::*;
+use vmtax_model::BatchKind;
 
 const CLIENTS: i32 = 32;
 
@@ -90,7 +91,7 @@ fn a_copy_of_an_address_that_another_packet_has_by_now_tells_nothing() {
     let polled: Vec<Packet> = world.guest.iter().filter_map(|event| packet(event, C::NetGuestPoll)).collect();
     let reads: Vec<u64> =
         world.guest.iter().filter(|event| packet(event, C::NetGuestRead).is_some()).map(|event| event.at).collect();
-    let address = Packet { skb: polled[0].skb, len: LENGTHS.1 };
+    let address = Packet { skb: polled[0].skb, len: LENGTHS.1, segments: 1 };
     world.guest.retain(|event| packet(event, C::NetGuestRead).is_none());
     for (before, checkpoint) in [(30, C::NetGuestQueue), (20, C::NetGuestXmit), (10, C::NetGuestRead)] {
         world.guest(reads[1] - before, CLIENT + 1, GuestEvent::Packet(checkpoint, address));
@@ -112,6 +113,50 @@ fn what_another_client_copies_is_not_ones_own() {
     assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
     assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
     are_right(&joined, &truth);
+}
+
+#[test]
+fn packets_are_counted_by_what_serves_them() {
+    let (mut world, _) = batches(vec![Vec::new(); 3]);
+    let of = |joined: &Joined, kind: BatchKind| {
+        let packets = joined.packets.clone().unwrap();
+        packets
+            .batching
+            .iter()
+            .find(|batching| batching.kind == kind)
+            .map(|batching| (batching.packets, batching.batches))
+    };
+    let joined = world.joined(0);
+    let all = 3 * CLIENTS as u64;
+    for (kind, batches) in [(BatchKind::Doorbell, 3), (BatchKind::Write, all), (BatchKind::Interrupt, 3)] {
+        assert_eq!(of(&joined, kind), Some((all, batches)), "{kind:?}");
+    }
+    // GRO merges a packet with the one before, and the card makes five of one.
+    let is = |event: &Event<GuestEvent>, of: C| matches!(event.what, GuestEvent::Packet(at, _) if at == of);
+    let merged = world.guest.iter().rposition(|event| is(event, C::NetGuestReceive)).unwrap();
+    world.guest.remove(merged);
+    let sent = world.guest.iter_mut().find(|event| is(event, C::NetGuestXmit)).unwrap();
+    if let GuestEvent::Packet(_, packet) = &mut sent.what {
+        packet.segments = 5;
+    }
+    // TCP sends one again, and another comes after a later one of its connection.
+    let number = |at: &Event<HostEvent>| matches!(at.what, HostEvent::Passes(C::NetRx, _));
+    let passed: Vec<Event<HostEvent>> = world.host.iter().filter(|event| number(event)).copied().collect();
+    let (again, late) = (passed[CLIENTS as usize], passed[0]);
+    for (event, at) in [(again, again.at + 1), (late, again.at + 2)] {
+        world.host.push(Event { at, ..event });
+    }
+    // What is before the first round trip and after the last is no part of it.
+    let end = world.operations.iter().map(|operation| operation.end).max().unwrap();
+    for at in [1, end + 1] {
+        world.guest(at, 0, GuestEvent::Passes(C::NetGuestInterrupt));
+    }
+    let joined = world.sorted().joined(0);
+    assert_eq!(of(&joined, BatchKind::Gro), Some((all, all - 1)));
+    assert_eq!(of(&joined, BatchKind::Tso), Some((all + 4, all)));
+    assert_eq!(of(&joined, BatchKind::Interrupt), Some((all, 3)));
+    let packets = joined.packets.unwrap();
+    assert_eq!((packets.repeated, packets.reordered), (1, 1));
 }
 
 proptest! {
