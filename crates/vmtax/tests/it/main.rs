@@ -49,4 +49,5 @@ mod tune;
 mod tune_guest;
 mod tune_like;
 mod vm_layers;
+mod vm_network;
 mod vm_settings;
