@@ -96,3 +96,41 @@ fn round_trips_of_32_connections_are_each_followed() {
         assert!(copied.filter_map(|row| row["count"].as_u64()).max() > Some(COUNT), "{protocol}");
     }
 }
+
+/// slirp and passt end the guest's connections: what of several cannot be followed is said, and the rest is.
+#[test]
+#[ignore = "needs root"]
+fn of_several_connections_each_backend_shows_what_it_can() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let (backends, passt): (&str, _) =
+        if Path::new("/usr/bin/passt").exists() { ("tap,user,passt", true) } else { ("tap,user", false) };
+    let place = Place::new();
+    let words = format!(
+        "--device net --machine kvm --rounds 1 count={COUNT} connections=8 protocol=udp --vary backend={backends} --json"
+    );
+    let report = json(&kvm(&place, &guest, "layers", &words).start(240).outcome().exits(0).stdout);
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), if passt { 3 } else { 2 });
+    for column in columns {
+        let (variant, matched) = (column["variant"].as_str().unwrap(), &column["matched"]);
+        assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{variant}: {matched}");
+        assert_eq!(column["clock"]["violations"], 0, "{variant}");
+        let passes = |to: &str| column["rows"].as_array().unwrap().iter().any(|row| row["to"] == to);
+        let is_whole = variant == "backend=tap";
+        assert_eq!(passes("net-server-receive"), is_whole, "{variant}");
+        assert_eq!(column["missing"].to_string().contains("8 connections at once"), !is_whole, "{variant}");
+        assert!(passes("net-tx") && passes("net-rx") && passes("net-guest-read"), "{variant}");
+        assert!(!passes("net-passt-send"), "{variant}");
+    }
+    // One doorbell and one interrupt serve several packets.
+    let batching = columns[0]["packets"]["batching"].as_array().unwrap();
+    let mean = |kind: &str| {
+        let of = batching.iter().find(|batching| batching["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+        number(&of["packets"]) / number(&of["batches"])
+    };
+    assert!(mean("doorbell") >= 1.0 && mean("interrupt") > 1.1 && mean("gro") >= 1.0, "{batching:?}");
+    assert!((mean("write") - 1.0).abs() < 0.01 && (mean("tso") - 1.0).abs() < 0.01, "{batching:?}");
+    let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("received per interrupt") && text.contains("lost requests 0"), "{text}");
+}

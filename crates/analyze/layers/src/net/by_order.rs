@@ -106,7 +106,7 @@ impl Follow<'_> {
     }
 
     /// When a thread next enters a call that sends.
-    fn next_send(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+    pub(super) fn next_send(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
         let next = |at: C| self.host.passed.at(at).within(from, to).find(|(_, p)| p.tid == tid).map(|(at, _)| at);
         SENDS.into_iter().filter_map(next).min()
     }

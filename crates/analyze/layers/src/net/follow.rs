@@ -124,6 +124,11 @@ impl Follow<'_> {
         }
     }
 
+    /// Whether several connections go through passt.
+    pub(super) fn shares_passt(&self) -> bool {
+        !self.host.passt.is_empty() && self.guest.clients.len() > 1
+    }
+
     /// When one of these threads last entered a call that sends, and which.
     pub(super) fn last_send(&self, from: u64, to: u64, is: impl Fn(i32) -> bool) -> Option<(u64, i32)> {
         let last = |at: C| {
@@ -143,7 +148,7 @@ impl Follow<'_> {
     /// transmitted it, that is in the path.
     pub(super) fn transmit(&self, path: &mut RequestPath, sent: Moment, call: Option<SendCall>, earliest: u64) {
         let bound = self.params.bound;
-        let Some(received) = path.at(C::NetTapReceive) else { return };
+        let Some(received) = path.first_of(&[C::NetTapReceive, C::NetStreamWrite]) else { return };
         let known = path.thread(C::NetTx);
         let early = known.map_or(earliest, |(at, _)| at);
         let write = self.write(path, early, received);
@@ -185,6 +190,9 @@ impl Follow<'_> {
 
     /// QEMU's write of the request to its backend: when and by which thread. passt passes it on.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
+        if self.shares_passt() {
+            return path.thread(C::NetStreamWrite);
+        }
         if self.host.passt.is_empty() {
             let write = self.last_send(early, received, |tid| self.host.is_qemus(tid));
             write.into_iter().for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));

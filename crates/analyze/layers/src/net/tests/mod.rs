@@ -114,20 +114,37 @@ impl World {
         let mut truth = vec![BTreeMap::new(); clients as usize];
         let (last, number) = (clients - 1, begin);
         // Each block is one thread's or one CPU's, which serves one client after the other; some for all at once.
-        let blocks: [(&[C], &[C]); 7] = [
-            (&[C::NetGuestCall, C::NetGuestQueue, C::NetGuestXmit], &[C::NetGuestKick, C::NetKvmKick, C::NetTxWake]),
+        let request = [C::NetGuestCall, C::NetGuestQueue, C::NetGuestXmit];
+        let doorbell = [C::NetGuestKick, C::NetKvmKick, C::NetTxWake];
+        let server = [C::NetServerReceive, C::NetServerSend, C::NetHostQueue, C::NetHostXmit];
+        let interrupt = [C::NetInject, C::NetGuestInterrupt];
+        let response = [C::NetGuestPoll, C::NetGuestReceive];
+        let by_tap: &[(&[C], &[C])] = &[
+            (&request, &doorbell),
             (&[C::NetTx, C::NetTapWrite, C::NetTapReceive], &[]),
-            (&[C::NetServerReceive, C::NetServerSend, C::NetHostQueue, C::NetHostXmit], &[]),
-            (&[], &[C::NetRxWake]),
-            (&[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &[C::NetInject, C::NetGuestInterrupt]),
-            (&[C::NetGuestPoll, C::NetGuestReceive], &[]),
+            (&server, &[C::NetRxWake]),
+            (&[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (&response, &[]),
             (&[C::NetGuestRead, C::NetGuestReturn], &[]),
         ];
-        for (each, once) in blocks {
+        let by_passt: &[(&[C], &[C])] = &[
+            (&request, &doorbell),
+            (&[C::NetTx, C::NetStreamWrite], &[C::NetPasstWake]),
+            (&[C::NetPasstSend, C::NetTapReceive], &[]),
+            (&server, &[C::NetPasstReplyWake]),
+            (&[C::NetPasstRead, C::NetPasstWrite], &[C::NetStreamWake]),
+            (&[C::NetStreamRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (&response, &[]),
+            (&[C::NetGuestRead, C::NetGuestReturn], &[]),
+        ];
+        let passt = self.has_passt;
+        for (each, once) in if passt { by_passt } else { by_tap } {
             for client in 0..clients {
-                let plant =
-                    Plant { client, number, awake: awake.contains(&client), of_batch: true, ..Plant::default() };
-                for checkpoint in each {
+                // passt serves them in an order of its own.
+                let client = if each.contains(&C::NetPasstSend) { last - client } else { client };
+                let awake = awake.contains(&client);
+                let plant = Plant { client, number, awake, of_batch: true, passt, ..Plant::default() };
+                for checkpoint in *each {
                     at += STEP;
                     self.pass(*checkpoint, at, plant);
                     truth[client as usize].insert(*checkpoint, at);
@@ -138,9 +155,9 @@ impl World {
                     }
                 }
             }
-            for checkpoint in once {
+            for checkpoint in *once {
                 at += STEP;
-                self.pass(*checkpoint, at, Plant { client: last, number, ..Plant::default() });
+                self.pass(*checkpoint, at, Plant { client: last, number, passt, ..Plant::default() });
                 truth[last as usize].insert(*checkpoint, at);
             }
         }

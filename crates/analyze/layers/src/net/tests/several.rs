@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::join::joined::Reason;
+use crate::net::not_followed;
 use proptest::prelude::*;
 use vmtax_model::BatchKind;
 
@@ -12,7 +13,10 @@ type Truth = BTreeMap<u64, BTreeMap<C, u64>>;
 
 /// Batches of round trips, each with the clients that do not sleep when their response comes.
 fn batches(awake: impl IntoIterator<Item = Vec<i32>>) -> (World, Truth) {
-    let mut world = World::default();
+    batches_by(World::default(), awake)
+}
+
+fn batches_by(mut world: World, awake: impl IntoIterator<Item = Vec<i32>>) -> (World, Truth) {
     let (mut at, mut truth) = (10_000, Truth::new());
     for awake in awake {
         let (of_batch, end) = world.batch(at, CLIENTS, &awake);
@@ -34,9 +38,10 @@ fn without_copies(mut world: World) -> World {
 fn are_right(joined: &Joined, truth: &Truth) {
     for request in &joined.requests {
         let truth = &truth[&request.key];
-        for checkpoint in path(false) {
+        for checkpoint in path(false).into_iter().chain(path(true)) {
             // What served several at once is that of the one that caused it, or nobody's.
-            let of_several = [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetInject, C::NetGuestInterrupt];
+            let of_several =
+                [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetStreamWake, C::NetInject, C::NetGuestInterrupt];
             let found = request.at(checkpoint).filter(|_| !of_several.contains(&checkpoint));
             assert!(
                 found.is_none() || found == truth.get(&checkpoint).copied(),
@@ -113,6 +118,25 @@ fn what_another_client_copies_is_not_ones_own() {
     assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
     assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
     are_right(&joined, &truth);
+}
+
+#[test]
+fn through_passt_qemus_part_of_several_connections_is_followed_alone() {
+    let (world, truth) = batches_by(World { has_passt: true, ..World::default() }, vec![Vec::new(); 3]);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    for request in &joined.requests {
+        for checkpoint in [C::NetStreamWrite, C::NetStreamRead, C::NetRx, C::NetGuestRead] {
+            assert!(request.at(checkpoint).is_some(), "{checkpoint:?}");
+        }
+        for checkpoint in [C::NetPasstSend, C::NetTapReceive, C::NetServerReceive, C::NetPasstWrite] {
+            assert_eq!(request.at(checkpoint), None, "{checkpoint:?}");
+        }
+    }
+    assert!(not_followed(&joined.requests).unwrap().why.contains("32 connections"));
+    let (by_tap, _) = batches([Vec::new()]);
+    assert_eq!(not_followed(&by_tap.joined(STEP / 2).requests), None);
 }
 
 #[test]
