@@ -12,6 +12,7 @@ mod micro;
 mod modinfo;
 mod monitor_counters;
 mod mountinfo;
+mod packet;
 mod plan;
 mod profile_elf;
 mod profile_folded;
@@ -54,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "modinfo", run: modinfo::run },
     Target { name: "monitor_counters", run: monitor_counters::run },
     Target { name: "mountinfo", run: mountinfo::run },
+    Target { name: "packet", run: packet::run },
     Target { name: "plan", run: plan::run },
     Target { name: "profile_elf", run: profile_elf::run },
     Target { name: "profile_folded", run: profile_folded::run },

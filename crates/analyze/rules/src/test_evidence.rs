@@ -56,6 +56,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         tail: Vec::new(),
         waterfalls: Vec::new(),
         heat: HeatMap::default(),
+        packets: None,
         missing: Vec::new(),
     }
 }

@@ -1,7 +1,8 @@
 //! The findings of `layers`: where the time of a request goes.
 
 use crate::{
-    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, Role, State, Summary, Warning,
+    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, PacketCounts, Role, State, Summary,
+    Warning,
 };
 use serde::{Deserialize, Serialize};
 
@@ -226,6 +227,9 @@ pub struct LayerColumn {
     pub waterfalls: Vec<Waterfall>,
     /// Latency over the run.
     pub heat: HeatMap,
+    /// Of round trips over the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<PacketCounts>,
     /// What could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -34,6 +34,7 @@ mod metric;
 mod moments;
 mod net_backend;
 pub mod number;
+mod packets;
 mod plan;
 mod printed;
 mod profile;
@@ -102,6 +103,7 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use net_backend::NetBackend;
+pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
     ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,

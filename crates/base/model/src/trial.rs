@@ -1,8 +1,8 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes, ShareFacts, Warning,
-    WorkloadSpec,
+    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes, ShareFacts, Unanswered,
+    Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -161,6 +161,9 @@ pub struct TrialResult {
     /// holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Of requests over the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Unanswered>,
     /// Fairness over threads, for the workloads of sysbench.
     pub fairness: Option<Fairness>,
     /// Wall time of the measured part, seconds.
@@ -208,6 +211,7 @@ impl TrialResult {
             unsupported: Vec::new(),
             kept: Vec::new(),
             notes: Vec::new(),
+            unanswered: None,
             fairness: None,
             total_s: 0.0,
             timer,

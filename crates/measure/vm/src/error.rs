@@ -94,7 +94,7 @@ pub enum MachineError {
     NoNetwork(String),
     /// This user may make no network namespace.
     #[error(
-        "making a network namespace for net-rr: {source}. Run vmtax as root, or set backend=user: QEMU's user-mode network needs no rights"
+        "making a network namespace for the workload's server: {source}. Run vmtax as root, or set backend=user: QEMU's user-mode network needs no rights"
     )]
     NoNamespace {
         /// The error of the kernel.
@@ -168,7 +168,9 @@ pub enum MachineError {
         said: String,
     },
     /// An image of the guest's disk cannot be made.
-    #[error("qemu-img {words}: {said}. Install qemu-utils, or give other options of the image (format, image.OPTION)")]
+    #[error(
+        "qemu-img {words}: {said}. Install qemu-img (Debian, Ubuntu: qemu-utils), or give other options of the image (format, image.OPTION)"
+    )]
     Image {
         /// Its arguments before the files.
         words: String,

@@ -1,7 +1,8 @@
 //! What a workload gives back.
 
 use vmtax_model::{
-    Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Timer, TrialResult, Unsupported, WorkloadSpec,
+    Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Timer, TrialResult, Unanswered, Unsupported,
+    WorkloadSpec,
 };
 
 /// What a workload found; [`Yield::result`] adds who, where and how timed.
@@ -12,6 +13,7 @@ pub(crate) struct Yield {
     pub unsupported: Vec<Unsupported>,
     pub kept: Vec<Kept>,
     pub notes: Vec<String>,
+    pub unanswered: Option<Unanswered>,
     pub fairness: Option<Fairness>,
     /// Wall time of the measured part, seconds.
     pub total_s: f64,
@@ -27,9 +29,9 @@ impl Yield {
     }
 
     pub fn result(self, spec: WorkloadSpec, timer: Timer, kernel: KernelIdentity) -> TrialResult {
-        let Yield { measures, operations, unsupported, kept, notes, fairness, total_s } = self;
+        let Yield { measures, operations, unsupported, kept, notes, unanswered, fairness, total_s } = self;
         let new = TrialResult::new(spec, timer, kernel);
-        TrialResult { measures, operations, unsupported, kept, notes, fairness, total_s, ..new }
+        TrialResult { measures, operations, unsupported, kept, notes, unanswered, fairness, total_s, ..new }
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> Laye
         tail: tail(sums),
         waterfalls: sums.candidates().map(|c| c.waterfall()).collect(),
         heat: sums.heat.map(),
+        packets: sums.packets.clone(),
         missing: sums.missing.clone(),
     }
 }

@@ -11,7 +11,7 @@ use crate::trial::call_times::TrialCalls;
 use crate::trial::common_path::RowKey;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, Role};
+use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, PacketCounts, Role};
 use vmtax_trace::CallPhase;
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
@@ -42,6 +42,7 @@ pub(crate) struct ColumnSums {
     pub pictures: WaterfallCandidates,
     pub calls: BTreeMap<Role, BTreeMap<CallPhase<CallKind>, Moments>>,
     pub matched: Matched,
+    pub packets: Option<PacketCounts>,
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,
     pub corrected: CorrectedSums,
@@ -56,6 +57,9 @@ impl ColumnSums {
         self.pictures.add(trial);
         self.corrected.add(round, trial);
         self.matched(&trial.matched);
+        if let Some(packets) = &trial.packets {
+            self.packets.get_or_insert_default().add(packets);
+        }
         self.clock(&trial.clock);
         self.missing(&trial.missing);
     }

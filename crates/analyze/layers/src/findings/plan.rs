@@ -156,7 +156,7 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 
 fn method(plan: &Plan, rounds: u32) -> String {
     let by = if plan.probes.contains(&Probes::Network) {
-        "Round trips are matched within a kernel by their packets' addresses, across the border by length and order"
+        "Round trips are matched within a kernel by their packets' addresses, across the border by the key in their payload, else by length and order"
     } else {
         "Requests are matched across layers by offset and address"
     };

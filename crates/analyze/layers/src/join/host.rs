@@ -152,6 +152,11 @@ impl HostWindow {
         Some(self.woken.get(&tid)?.from(at.saturating_add(1)).next()?.0)
     }
 
+    /// Whether a thread that sends or receives over the network is QEMU's.
+    pub fn is_qemus(&self, tid: i32) -> bool {
+        !self.servers.contains(&tid) && !self.passt.contains(&tid)
+    }
+
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()

@@ -2,7 +2,7 @@
 
 use crate::disk::request::GuestRequest;
 use crate::request::JoinedRequest;
-use vmtax_model::{Checkpoint, QemuThread, RequestKind};
+use vmtax_model::{Checkpoint, PacketCounts, QemuThread, RequestKind};
 
 /// Why an operation is no joined request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,8 @@ pub(crate) struct Joined {
     pub requests: Vec<JoinedRequest>,
     pub rejected: Vec<Rejected>,
     pub threads: Vec<QemuThread>,
+    /// Of round trips over the network.
+    pub packets: Option<PacketCounts>,
     /// Checkpoints that a request may lack although most have them.
     pub may_lack: &'static [Checkpoint],
     /// Where each request is an operation: all that the guest completed.

@@ -13,6 +13,7 @@ use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::net::follow as net;
 use crate::net::frames::Frames;
+use crate::net::packets::PacketTally;
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -31,6 +32,7 @@ pub(crate) struct Join {
     unstamped: bool,
     /// Operations are round trips over the network, whose packets are these.
     frames: Option<Frames>,
+    packets: Option<PacketTally>,
     /// When the host was done with the last of these.
     answered: u64,
     /// By client: the server's thread that answered it.
@@ -69,6 +71,7 @@ impl Join {
         Join {
             unstamped: false,
             frames: None,
+            packets: None,
             answered: 0,
             servers: BTreeMap::new(),
             in_device: InDevice::default(),
@@ -101,6 +104,7 @@ impl Join {
     pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, bound: u64) -> Self {
         let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
         let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) };
+        join.packets = Some(PacketTally::new(&join.operations));
         join.guest.clients = clients;
         join
     }
@@ -124,6 +128,9 @@ impl Join {
     pub fn host(&mut self, event: &Event<HostEvent>) {
         self.advance(event.at);
         self.host.take(event);
+        if let Some(packets) = &mut self.packets {
+            packets.host(event, &self.host);
+        }
         let ended = if self.params.view == View::Host { self.in_device.take(event) } else { None };
         match ended {
             Some(Ended::Pushed(request)) => self.complete.push_back(request),
@@ -141,6 +148,9 @@ impl Join {
         if let Some(vcpu) = self.thread_table.vcpu(event.cpu) {
             self.host.tasks.at_work(vcpu, event.at, event.cpu);
         }
+        if let Some(packets) = &mut self.packets {
+            packets.guest(event);
+        }
         self.complete.extend(self.guest.take(event));
     }
 
@@ -154,6 +164,7 @@ impl Join {
     pub fn finish(mut self) -> Joined {
         self.advance(u64::MAX);
         self.out.threads = self.thread_table.threads;
+        self.out.packets = self.packets.as_ref().map(PacketTally::counts);
         self.out
     }
 

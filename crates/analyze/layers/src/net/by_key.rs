@@ -23,7 +23,11 @@ impl Follow<'_> {
         path.set(C::NetTx, transmitted, PassedBy::Thread(tid));
         // Who hands it to the host's stack does that within its system call, before QEMU transmits the next.
         let next = self.host.passed.at(C::NetTx).within(transmitted.saturating_add(1), late).next();
-        let until = next.filter(|_| self.host.passt.is_empty()).map_or(late, |(at, _)| at);
+        let next = next.map_or(late, |(at, _)| at);
+        if self.shares_passt() {
+            return self.around_passt(path, key, (transmitted, tid), (next, late));
+        }
+        let until = if self.host.passt.is_empty() { next } else { late };
         let is_own = |p: &PassingPacket| {
             let is_senders = if self.host.passt.is_empty() { p.tid == tid } else { self.host.passt.contains(&p.tid) };
             self.frames.has(p.packet.len) && is_senders
@@ -34,6 +38,22 @@ impl Follow<'_> {
         let (answered, tid) = self.first(C::NetRx, key, (received, late))?;
         let read = self.response(path, received, (answered, tid))?;
         Some(Response { read, tid, received: answered })
+    }
+
+    /// QEMU's part of it alone. What passt reads of several connections it passes on in an order of its own.
+    fn around_passt(
+        &self,
+        path: &mut RequestPath,
+        key: u64,
+        (transmitted, tid): (u64, i32),
+        (next, late): (u64, u64),
+    ) -> Option<Response> {
+        let write = self.next_send(tid, transmitted, next)?;
+        path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
+        let (received, tid) = self.first(C::NetRx, key, (write, late))?;
+        let (read, _) = self.last_read(write, received, |by| by == tid)?;
+        self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
+        Some(Response { read, tid, received })
     }
 
     /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer overtakes, it is the
@@ -55,7 +75,11 @@ impl Follow<'_> {
             self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
             (passt_read, skb, passt)
         };
-        let (xmit, packet) = self.transmitted(request, read_from_stack, skb)?;
+        let Some((xmit, packet)) = self.transmitted(request, read_from_stack, skb) else {
+            // A datagram of slirp's, by the return of the call alone: with several connections it may be any.
+            self.read(path, (C::NetRxWake, C::NetTapRead), (request, read), tid);
+            return Some(read);
+        };
         let same = |p: &PassingPacket| p.packet.skb == packet.packet.skb;
         let mut queued = self.host.packets.at(C::NetHostQueue).until(xmit).take_while(|(at, _)| *at >= request);
         let (queued, by) = queued.find(|(_, p)| same(p)).map(|(at, p)| (at, *p))?;

@@ -68,7 +68,7 @@ impl Follow<'_> {
         let waited = by.interrupt && !packet.interrupt;
         path.set(C::NetHostXmit, xmit, if waited { PassedBy::Queue } else { self.by(&by) });
         if self.host.passt.is_empty() {
-            let (read, tid) = self.reads(xmit, late, same, |tid| self.is_qemus(tid))?;
+            let (read, tid) = self.reads(xmit, late, same, |tid| self.host.is_qemus(tid))?;
             self.read(path, (C::NetRxWake, C::NetTapRead), (xmit, read), tid);
             return Some((read, tid));
         }
@@ -99,13 +99,14 @@ impl Follow<'_> {
         path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
         let mut reads = self.host.packets.at(C::NetTapRead).within(write, late);
         let is = |len: u64| len.checked_sub(STREAM_HEADER).is_some_and(|len| self.frames.has_with_link(len));
-        let (read, by) = reads.find(|(_, p)| self.is_qemus(p.tid) && is(p.packet.len)).map(|(at, p)| (at, p.tid))?;
+        let (read, by) =
+            reads.find(|(_, p)| self.host.is_qemus(p.tid) && is(p.packet.len)).map(|(at, p)| (at, p.tid))?;
         self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), by);
         Some((read, by))
     }
 
     /// When a thread next enters a call that sends.
-    fn next_send(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+    pub(super) fn next_send(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
         let next = |at: C| self.host.passed.at(at).within(from, to).find(|(_, p)| p.tid == tid).map(|(at, _)| at);
         SENDS.into_iter().filter_map(next).min()
     }

@@ -108,7 +108,7 @@ impl Follow<'_> {
     /// interrupt may bring the response before that one returns.
     fn returns(&self, path: &mut RequestPath, send: Option<SendCall>, got: Moment, end: u64) {
         let Some(send) = send else { return };
-        let received = path.at(C::NetGuestReceive).unwrap_or(got.at);
+        let received = path.first_of(&[C::NetGuestRead, C::NetGuestReceive]).unwrap_or(got.at);
         let later = self.guest.calls.within(send.enter.saturating_add(1), end).filter(|(_, call)| call.tid == send.tid);
         let mut exits = later.filter_map(|(_, call)| call.exit);
         if let Some((at, cpu)) = exits.find(|(at, _)| (received..=end).contains(at)) {
@@ -124,8 +124,9 @@ impl Follow<'_> {
         }
     }
 
-    pub(super) fn is_qemus(&self, tid: i32) -> bool {
-        !self.host.servers.contains(&tid) && !self.host.passt.contains(&tid)
+    /// Whether several connections go through passt.
+    pub(super) fn shares_passt(&self) -> bool {
+        !self.host.passt.is_empty() && self.guest.clients.len() > 1
     }
 
     /// When one of these threads last entered a call that sends, and which.
@@ -147,7 +148,7 @@ impl Follow<'_> {
     /// transmitted it, that is in the path.
     pub(super) fn transmit(&self, path: &mut RequestPath, sent: Moment, call: Option<SendCall>, earliest: u64) {
         let bound = self.params.bound;
-        let Some(received) = path.at(C::NetTapReceive) else { return };
+        let Some(received) = path.first_of(&[C::NetTapReceive, C::NetStreamWrite]) else { return };
         let known = path.thread(C::NetTx);
         let early = known.map_or(earliest, |(at, _)| at);
         let write = self.write(path, early, received);
@@ -189,14 +190,17 @@ impl Follow<'_> {
 
     /// QEMU's write of the request to its backend: when and by which thread. passt passes it on.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
+        if self.shares_passt() {
+            return path.thread(C::NetStreamWrite);
+        }
         if self.host.passt.is_empty() {
-            let write = self.last_send(early, received, |tid| self.is_qemus(tid));
+            let write = self.last_send(early, received, |tid| self.host.is_qemus(tid));
             write.into_iter().for_each(|(at, tid)| path.set(C::NetTapWrite, at, PassedBy::Thread(tid)));
             return write;
         }
         let (sent, passt) = self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
         path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
-        let (write, tid) = self.last_send(early, sent, |tid| self.is_qemus(tid))?;
+        let (write, tid) = self.last_send(early, sent, |tid| self.host.is_qemus(tid))?;
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
         // The first: it reads what QEMU wrote in the same turn of its loop.
         if let Some(woke) = self.host.woke_after(passt, write.saturating_sub(1)).filter(|woke| *woke <= sent) {

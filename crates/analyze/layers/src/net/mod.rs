@@ -4,11 +4,14 @@ mod by_key;
 mod by_order;
 pub(crate) mod follow;
 pub(crate) mod frames;
+pub(crate) mod packets;
 mod response;
 #[cfg(test)]
 mod tests;
 
-use vmtax_model::Checkpoint;
+use crate::request::JoinedRequest;
+use std::collections::BTreeSet;
+use vmtax_model::{Checkpoint, Missing, thread_of_round_trip};
 
 /// The calls by which threads send packets. Kernels record them by name alone, so who called tells what was sent where: the
 /// server, passt, or QEMU.
@@ -21,4 +24,19 @@ pub(crate) const RECEIVES: [Checkpoint; 2] = [Checkpoint::NetServerReceive, Chec
 /// Whether a single system call is this checkpoint of a round trip: one that sends, or the return of one that receives.
 pub(crate) fn is_call_of_network(checkpoint: Checkpoint) -> bool {
     SENDS.contains(&checkpoint) || RECEIVES.contains(&checkpoint)
+}
+
+/// What of several connections' round trips is not followed.
+pub(crate) fn not_followed(requests: &[JoinedRequest]) -> Option<Missing> {
+    let clients: BTreeSet<i32> = requests.iter().map(|request| thread_of_round_trip(request.key)).collect();
+    let has = |checkpoint| requests.iter().any(|request| request.at(checkpoint).is_some());
+    let is_cut = clients.len() > 1 && has(Checkpoint::NetRx) && !has(Checkpoint::NetServerReceive);
+    is_cut.then(|| Missing {
+        what: "the server's part of a round trip, and with passt what lies between it and QEMU".to_owned(),
+        why: format!(
+            "with {} connections at once the events of this backend do not say whose a packet on the host is",
+            clients.len()
+        ),
+        fix: "measure one connection (connections=1), or backend=tap".to_owned(),
+    })
 }

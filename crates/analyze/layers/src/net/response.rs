@@ -1,4 +1,5 @@
-//! Which packet of those that the guest's stack receives is the response to a round trip.
+//! Which packet of those that the guest's stack receives is the response to a round trip: the one that its client copies from its
+//! socket. Where the guest's kernel shows no copy, its place among those that QEMU passed on tells.
 
 use super::follow::Follow;
 use crate::join::guest::GuestPacket;
@@ -23,24 +24,46 @@ impl Follow<'_> {
         answered: Option<u64>,
     ) -> Result<Moment, Reason> {
         let from = answered.map_or(sent, |at| at.saturating_sub(self.params.bound).max(sent));
-        let all: Vec<Received> = self.received(from, operation.end).collect();
-        let (polled, received) = match all[..] {
+        let client = thread_of_round_trip(operation.key);
+        let all: Vec<(Received, Option<Moment>)> =
+            self.received(from, operation.end).map(|one| (one, self.copied(&one, operation.end))).collect();
+        let is_own = |copied: &Option<Moment>| copied.is_some_and(|copied| copied.tid == client);
+        let own: Vec<_> = all.iter().filter(|(_, copied)| is_own(copied)).copied().collect();
+        let of_nobody: Vec<Received> = all.iter().filter(|(_, copied)| copied.is_none()).map(|(one, _)| *one).collect();
+        let ((polled, received), copied) = match (&own[..], &of_nobody[..]) {
+            ([one], _) => *one,
+            ([], [one]) => (*one, None),
             // It came before QEMU had it.
-            [] if self.received(sent, operation.end).next().is_some() => return Err(Reason::Violation),
-            [] => return Err(Reason::NoPacket),
-            [one] => one,
-            _ => match answered {
-                Some(at) => self.in_its_place(&all, at, operation.end),
-                None => self.that_woke(&all, thread_of_round_trip(operation.key)),
+            ([], []) if all.is_empty() && self.received(sent, operation.end).next().is_some() => {
+                return Err(Reason::Violation);
             }
-            .ok_or(Reason::Ambiguous)?,
+            ([], []) => return Err(Reason::NoPacket),
+            ([], _) => {
+                let place = answered.and_then(|at| self.in_its_place(&of_nobody, at, operation.end));
+                (place.ok_or(Reason::Ambiguous)?, None)
+            }
+            _ => return Err(Reason::Ambiguous),
         };
         // The softirq has nothing to do with the task that it interrupts.
         let by = |packet: GuestPacket| Moment { interrupt: true, ..packet.moment };
         path.set(C::NetGuestPoll, polled.moment.at, PassedBy::Guest(by(polled)));
         let received = by(received.ok_or(Reason::NoPacket)?);
         path.set(C::NetGuestReceive, received.at, PassedBy::Guest(received));
+        if let Some(copied) = copied {
+            path.set(C::NetGuestRead, copied.at, PassedBy::Guest(copied));
+        }
         Ok(by(polled))
+    }
+
+    /// By whom and when a packet is copied from its socket. Once the kernel has given its address to another, no copy is its own.
+    fn copied(&self, (polled, _): &Received, end: u64) -> Option<Moment> {
+        let next = |at: C| {
+            let mut all = self.guest.packets.at(at).within(polled.moment.at.saturating_add(1), end);
+            all.find(|(_, p)| p.packet.skb == polled.packet.skb).map(|(_, p)| p.moment)
+        };
+        let copied = next(C::NetGuestRead).filter(|copied| !copied.interrupt)?;
+        let others = [C::NetGuestPoll, C::NetGuestQueue].into_iter().filter_map(next);
+        others.min_by_key(|other| other.at).is_none_or(|other| copied.at < other.at).then_some(copied)
     }
 
     /// The packets with a payload that the guest's driver receives, in their order.
@@ -50,19 +73,6 @@ impl Follow<'_> {
             let mut received = self.guest.packets.at(C::NetGuestReceive).within(polled.moment.at, to);
             (polled, received.find(|(_, p)| p.packet.skb == polled.packet.skb).map(|(_, packet)| *packet))
         })
-    }
-
-    /// The only one of these that was received alone and woke the client: where a response comes twice it sleeps no more.
-    fn that_woke(&self, all: &[Received], client: i32) -> Option<Received> {
-        let woke = |one: &&Received| {
-            let Some(received) = one.1 else { return false };
-            let alone =
-                all.iter().filter(|other| other.1.is_some_and(|other| other.batch == received.batch)).count() == 1;
-            let mut woken = self.guest.woken.from(received.moment.at);
-            alone && woken.next().is_some_and(|(_, woken)| woken.batch == received.batch && woken.tid == client)
-        };
-        let mut all = all.iter().filter(woke);
-        all.next().filter(|_| all.next().is_none()).copied()
     }
 
     /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbours are those that QEMU

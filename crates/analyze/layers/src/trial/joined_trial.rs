@@ -5,7 +5,7 @@ use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, EventCost, Matched, Missing, QemuThread, Role, Side};
+use vmtax_model::{ClockFinding, EventCost, Matched, Missing, PacketCounts, QemuThread, Role, Side};
 
 /// The requests of one trial, each followed through the layers.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct JoinedTrial {
     pub requests: Vec<JoinedRequest>,
     /// Number of operations, and why some are not joined.
     pub matched: Matched,
+    /// Of round trips over the network.
+    pub packets: Option<PacketCounts>,
     /// The error of the common clock.
     pub clock: ClockFinding,
     /// What could not be observed.
@@ -30,7 +32,7 @@ pub struct JoinedTrial {
 impl JoinedTrial {
     /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
     pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
-        let Joined { mut requests, rejected, threads, may_lack, .. } = joined;
+        let Joined { mut requests, rejected, threads, may_lack, packets, .. } = joined;
         let losses = Losses::new(losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
@@ -66,6 +68,7 @@ impl JoinedTrial {
             common_path,
             requests,
             matched,
+            packets,
             missing,
             costs: Vec::new(),
             clock: ClockFinding { violations, ..clock },

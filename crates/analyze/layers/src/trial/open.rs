@@ -11,6 +11,7 @@ use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
 use crate::net::frames::Frames;
+use crate::net::not_followed;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +30,11 @@ const BLOCK: u64 = 4096;
 /// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
     let TrialData { joined, losses, clock, mhz, missing, costs, .. } = read_all(folder, record)?;
-    Ok(JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) })
+    let mut trial = JoinedTrial { costs, ..JoinedTrial::new(joined, &losses, clock, mhz, missing) };
+    if let (Some(packets), Some(result)) = (&mut trial.packets, record.result()) {
+        packets.unanswered = result.unanswered.unwrap_or_default();
+    }
+    Ok(trial)
 }
 
 /// The joined requests of a trial before any is rejected.
@@ -127,7 +132,9 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    Ok(TrialData { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first, costs })
+    let joined = join.finish();
+    missing.extend(frames.and_then(|_| not_followed(&joined.requests)));
+    Ok(TrialData { joined, losses, clock, mhz: facts.tsc_mhz, missing, first, costs })
 }
 
 /// Hands the events of both sides to the join in the order of time; gives that of the guest's first, host ticks.

@@ -24,6 +24,7 @@ mod vm_cpu;
 mod vm_disk_settings;
 mod vm_io;
 mod vm_memory;
+mod vm_network;
 mod vm_serving;
 mod vm_virtiofsd;
 mod warning;
@@ -88,6 +89,8 @@ const RULES: &[&Rule] = &[
     &vm_memory::VM_SWAPPED,
     &vm_memory::VM_MEMORY_PRESSURE,
     &vm_io::VM_DROPS,
+    &vm_network::VM_SLIRP,
+    &vm_network::VM_SMALL_SEGMENTS,
     &vm_io::VM_SLOW_DEVICE,
     &vm_io::VM_SLOW_REQUESTS,
     &vm_io::VM_QUEUED_REQUESTS,

@@ -76,6 +76,9 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Guest NetGuestReceive "guest stack receives", GuestKernel, ALWAYS, [
         tracepoint("net", &["netif_receive_skb"], Scope::All)
     ];
+    Guest NetGuestRead "guest receive call copies", GuestKernel, OPTIONAL, [
+        tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::All), tracepoint("skb", &["consume_skb"], Scope::All)
+    ];
     Guest NetGuestReturn "guest receive call returns", GuestKernel, OPTIONAL, [
         tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
     ];

@@ -106,6 +106,8 @@ pub enum Checkpoint {
     NetGuestPoll,
     /// The guest's stack receives the packet.
     NetGuestReceive,
+    /// The guest's system call that receives copies the response from its socket.
+    NetGuestRead,
     /// The guest's system call that receives the response returns.
     NetGuestReturn,
     /// The workload's stamp after the operation.

@@ -102,6 +102,7 @@ fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialRe
         } else {
             vec![Unsupported { metric: Metric::SyscallFutex, reason: "ENOSYS: futex (made up)".into() }]
         },
+        unanswered: None,
         fairness: is_cpu.then_some(Fairness {
             threads: 1,
             events_mean: 400.0,

@@ -129,8 +129,10 @@ pub struct BlockRequest<'a> {
 pub struct Packet {
     /// The kernel's address for it, by which it is known until it is freed.
     pub skb: u64,
-    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in.
+    /// Its length at the tracepoint, bytes: with the link's header on its way out, without it on its way in; 0 where it is freed.
     pub len: u64,
+    /// How many packets the card makes of it.
+    pub segments: u64,
 }
 
 /// A guest's access that KVM traps.
@@ -229,6 +231,9 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     ("net", "napi_gro_receive_entry", PACKET, packet),
     ("net", "netif_receive_skb", PACKET, packet),
     ("skb", "skb_copy_datagram_iovec", PACKET, packet),
+    ("skb", "consume_skb", &["skbaddr"], |r| {
+        Some(KernelEvent::Packet(Packet { skb: r.number(0)?, len: 0, segments: 1 }))
+    }),
     ("irq", "irq_handler_entry", &["irq"], |r| Some(KernelEvent::Irq { irq: r.number(0)? })),
     ("ftrace", "function", &[], |_| Some(KernelEvent::Function)),
     ("kvm", "kvm_exit", &["exit_reason", "isa?"], |r| {
@@ -256,10 +261,11 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
 
 const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];
 
-const PACKET: &[&str] = &["skbaddr", "len"];
+const PACKET: &[&str] = &["skbaddr", "len", "gso_segs?"];
 
 fn packet<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
-    Some(KernelEvent::Packet(Packet { skb: record.number(0)?, len: record.number(1)? }))
+    let segments = record.number(2).unwrap_or(1).max(1);
+    Some(KernelEvent::Packet(Packet { skb: record.number(0)?, len: record.number(1)?, segments }))
 }
 
 /// The number, then arguments.

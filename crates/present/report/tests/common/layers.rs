@@ -222,6 +222,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             .collect(),
         waterfalls,
         heat: heat(total * 1e3),
+        packets: None,
         missing: if !machine.has_kernel() {
             vec![]
         } else {

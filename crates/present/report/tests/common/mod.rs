@@ -127,6 +127,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
         unsupported,
         kept: vec![],
         notes: vec![],
+        unanswered: None,
         fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Disk)).then_some(Fairness {
             threads: 4,
             events_mean: 376.458,

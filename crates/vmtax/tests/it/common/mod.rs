@@ -20,8 +20,10 @@ pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, virsh};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -207,6 +209,21 @@ impl<'a> Start<'a> {
 
     pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
         self.command.stdin(stdin);
+        self
+    }
+
+    /// The program, and what it starts, has this file as the descriptor of this number.
+    pub fn descriptor(mut self, file: &File, number: i32) -> Self {
+        let descriptor = file.as_raw_fd();
+        let duplicate = move || {
+            // SAFETY: dup2 takes numbers alone.
+            match unsafe { libc::dup2(descriptor, number) } {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        };
+        // SAFETY: between fork and exec dup2 alone is called, which may be.
+        unsafe { self.command.pre_exec(duplicate) };
         self
     }
 

@@ -20,7 +20,7 @@ use client::{Client, Transport};
 pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
 use rustix::thread::gettid;
 use std::net::SocketAddrV4;
-use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec, round_trip_key};
+use vmtax_model::{Latency, Metric, Places, Series, TrialResult, Unanswered, WorkloadName, WorkloadSpec, round_trip_key};
 
 /// Round trips before the first that is timed: addresses are resolved, caches are warm.
 const WARM_UP: u64 = 20;
@@ -159,6 +159,7 @@ impl NetRr {
         got.operation("round-trip", latency);
         let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(|made| of(made)).sum::<u64>();
         let (lost, others) = (sum(|m| m.lost), sum(|m| m.others));
+        got.unanswered = Some(Unanswered { lost, late: others });
         if lost > 0 {
             got.notes.push(format!("{lost} requests got no response within {} s", client::RESPONSE_TIMEOUT.as_secs()));
         }
@@ -236,6 +237,7 @@ mod tests {
             set_option(&mut spec, "protocol", protocol).unwrap();
             let (result, series) = run_with_series(&spec, &places).unwrap();
             assert_eq!((result.operations[0].latency.count(), result.notes), (50, Vec::new()), "{protocol}");
+            assert_eq!(result.unanswered, Some(Unanswered::default()));
             let keys: Vec<u64> = series.operations.iter().map(|o| o.key).collect();
             let thread = gettid().as_raw_nonzero().get();
             assert_eq!(keys, (20..70).map(|number| round_trip_key(thread, number)).collect::<Vec<u64>>());
@@ -269,6 +271,27 @@ mod tests {
         let mut spec = round_trips(1);
         set_option(&mut spec, "connect", "each").unwrap();
         assert!(check(&spec).err().unwrap().to_string().contains("protocol=tcp"));
+    }
+
+    #[test]
+    fn a_request_without_a_response_and_one_with_two_are_counted() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let SocketAddr::V4(address) = server.local_addr().unwrap() else { panic!("an IPv4 address") };
+        let answers = std::thread::Builder::new().spawn(move || {
+            let mut request = [0; 64];
+            for number in 0..WARM_UP + 10 {
+                let (bytes, client) = server.recv_from(&mut request).unwrap();
+                // One is lost, one is answered twice.
+                let times = [(WARM_UP + 3, 0), (WARM_UP + 6, 2)].iter().find(|(n, _)| *n == number).map_or(1, |(_, t)| *t);
+                for _ in 0..times {
+                    server.send_to(&request[..bytes], client).unwrap();
+                }
+            }
+        });
+        let (result, series) = run_with_series(&round_trips(10), &places(address)).unwrap();
+        answers.unwrap().join().unwrap();
+        assert_eq!(result.unanswered, Some(Unanswered { lost: 1, late: 1 }));
+        assert_eq!((series.operations.len(), result.notes.len()), (9, 2));
     }
 
     #[test]

@@ -139,6 +139,7 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
             words::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
             Some(format!("Clock error: {}.", words::clock(main))),
             Some(format!("Requests: {}.", words::matched(main, runs))),
+            words::packets(main).map(|text| format!("Packets: {text}.")),
         ];
         all.push(Section::new("", rests.into_iter().flatten().map(Block::Text).collect()));
     }

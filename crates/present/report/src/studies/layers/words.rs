@@ -149,6 +149,20 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     format!("{text}; {lost}")
 }
 
+/// How packets were batched, and which were lost on the way; `None` where requests are no packets.
+pub fn packets(column: &LayerColumn) -> Option<String> {
+    let packets = column.packets.as_ref()?;
+    let batched = packets.batching.iter().map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+    let losses = [
+        ("lost requests", packets.unanswered.lost),
+        ("late responses", packets.unanswered.late),
+        ("sent again", packets.repeated),
+        ("out of order", packets.reordered),
+    ];
+    let losses = losses.map(|(what, n)| format!("{what} {}", count(n)));
+    Some([batched.collect::<Vec<_>>().join(", "), losses.join(", ")].join("; "))
+}
+
 /// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
 pub fn joined(m: &Matched) -> String {
     let share = if m.operations == 0 { 0.0 } else { m.joined as f64 / m.operations as f64 };

@@ -1,15 +1,17 @@
 //! Round trips made up, with every moment of theirs known.
 
+mod one_at_a_time;
+mod several;
+
 use super::frames::Frames;
 use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
-use crate::join::joined::{Joined, Reason};
+use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::synthetic::{MAIN, facts};
-use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
 use vmtax_model::{
-    Checkpoint as C, EventKind, Machine, QemuThread, Role, Stamped, State, TraceFacts, WorkloadName, WorkloadSpec,
+    Checkpoint as C, EventKind, Machine, QemuThread, Role, Stamped, TraceFacts, WorkloadName, WorkloadSpec,
     round_trip_key,
 };
 use vmtax_trace::{Packet, Sched};
@@ -112,20 +114,37 @@ impl World {
         let mut truth = vec![BTreeMap::new(); clients as usize];
         let (last, number) = (clients - 1, begin);
         // Each block is one thread's or one CPU's, which serves one client after the other; some for all at once.
-        let blocks: [(&[C], &[C]); 7] = [
-            (&[C::NetGuestCall, C::NetGuestQueue, C::NetGuestXmit], &[C::NetGuestKick, C::NetKvmKick, C::NetTxWake]),
+        let request = [C::NetGuestCall, C::NetGuestQueue, C::NetGuestXmit];
+        let doorbell = [C::NetGuestKick, C::NetKvmKick, C::NetTxWake];
+        let server = [C::NetServerReceive, C::NetServerSend, C::NetHostQueue, C::NetHostXmit];
+        let interrupt = [C::NetInject, C::NetGuestInterrupt];
+        let response = [C::NetGuestPoll, C::NetGuestReceive];
+        let by_tap: &[(&[C], &[C])] = &[
+            (&request, &doorbell),
             (&[C::NetTx, C::NetTapWrite, C::NetTapReceive], &[]),
-            (&[C::NetServerReceive, C::NetServerSend, C::NetHostQueue, C::NetHostXmit], &[]),
-            (&[], &[C::NetRxWake]),
-            (&[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &[C::NetInject, C::NetGuestInterrupt]),
-            (&[C::NetGuestPoll, C::NetGuestReceive], &[]),
-            (&[C::NetGuestReturn], &[]),
+            (&server, &[C::NetRxWake]),
+            (&[C::NetTapRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (&response, &[]),
+            (&[C::NetGuestRead, C::NetGuestReturn], &[]),
         ];
-        for (each, once) in blocks {
+        let by_passt: &[(&[C], &[C])] = &[
+            (&request, &doorbell),
+            (&[C::NetTx, C::NetStreamWrite], &[C::NetPasstWake]),
+            (&[C::NetPasstSend, C::NetTapReceive], &[]),
+            (&server, &[C::NetPasstReplyWake]),
+            (&[C::NetPasstRead, C::NetPasstWrite], &[C::NetStreamWake]),
+            (&[C::NetStreamRead, C::NetRx, C::NetRxFill, C::NetRxNotify], &interrupt),
+            (&response, &[]),
+            (&[C::NetGuestRead, C::NetGuestReturn], &[]),
+        ];
+        let passt = self.has_passt;
+        for (each, once) in if passt { by_passt } else { by_tap } {
             for client in 0..clients {
-                let plant =
-                    Plant { client, number, awake: awake.contains(&client), of_batch: true, ..Plant::default() };
-                for checkpoint in each {
+                // passt serves them in an order of its own.
+                let client = if each.contains(&C::NetPasstSend) { last - client } else { client };
+                let awake = awake.contains(&client);
+                let plant = Plant { client, number, awake, of_batch: true, passt, ..Plant::default() };
+                for checkpoint in *each {
                     at += STEP;
                     self.pass(*checkpoint, at, plant);
                     truth[client as usize].insert(*checkpoint, at);
@@ -136,9 +155,9 @@ impl World {
                     }
                 }
             }
-            for checkpoint in once {
+            for checkpoint in *once {
                 at += STEP;
-                self.pass(*checkpoint, at, Plant { client: last, number, ..Plant::default() });
+                self.pass(*checkpoint, at, Plant { client: last, number, passt, ..Plant::default() });
                 truth[last as usize].insert(*checkpoint, at);
             }
         }
@@ -152,7 +171,7 @@ impl World {
 
     fn pass(&mut self, checkpoint: C, at: u64, plant: Plant) {
         let (len_in, len_out) = LENGTHS;
-        let packet = |skb, len| Packet { skb, len };
+        let packet = |skb, len| Packet { skb, len, segments: 1 };
         let guest = |checkpoint, skb, len| GuestEvent::Packet(checkpoint, packet(skb, len));
         let host = |checkpoint, skb, len| HostEvent::Packet(checkpoint, packet(skb, len));
         let guest_at = at + plant.skew;
@@ -207,6 +226,7 @@ impl World {
             C::NetHostQueue => self.host(at, SERVER, false, host(checkpoint, skb(4), len_out)),
             C::NetHostXmit => self.host(at, SERVER, plant.queued > 0, host(checkpoint, skb(4), len_out)),
             C::NetTapRead => self.host(at, MAIN, false, host(checkpoint, skb(4), len_out)),
+            C::NetGuestRead => self.guest(guest_at, plant.tid(), guest(checkpoint, skb(2), 0)),
             _ => self.host(at, MAIN, false, passes),
         }
     }
@@ -249,42 +269,6 @@ fn world(count: u64, plant: Plant) -> World {
     world
 }
 
-#[test]
-fn each_checkpoint_is_found_where_it_is() {
-    for (arp, passt) in [(false, false), (true, false), (false, true), (true, true)] {
-        let joined = world(3, Plant { arp, passt, ..Plant::default() }).joined(0);
-        assert_eq!((joined.requests.len(), joined.rejected.len()), (3, 0), "{:?}", joined.rejected);
-        let path = path(passt);
-        for request in &joined.requests {
-            let begin = request.begin();
-            for (number, checkpoint) in path.iter().copied().enumerate() {
-                let expected = Some(begin + STEP * (number as u64 + 1));
-                assert_eq!(request.at(checkpoint), expected, "{checkpoint:?}, ARP: {arp}, passt: {passt}");
-            }
-            // From the first that a tracer saw to the last, without a gap.
-            let covered: u64 = request.segments.iter().map(|segment| segment.ticks).sum();
-            assert_eq!(covered, STEP * (path.len() as u64 - 1));
-        }
-    }
-}
-
-#[test]
-fn what_a_shaper_holds_is_queued() {
-    let joined = world(2, Plant { queued: 5_000, ..Plant::default() }).joined(0);
-    for request in &joined.requests {
-        let queued: Vec<_> = request.segments.iter().filter(|segment| segment.state == State::Queued).collect();
-        assert!(matches!(queued[..], [one] if one.to == C::NetHostXmit && one.ticks == 5_000 + STEP), "{queued:?}");
-    }
-}
-
-#[test]
-fn an_effect_before_its_cause_is_rejected_and_within_the_clocks_error_it_is_not() {
-    let skewed = world(2, Plant { skew: 9 * STEP, ..Plant::default() });
-    let reasons = |joined: &Joined| joined.rejected.iter().map(|r| r.reason).collect::<Vec<_>>();
-    assert_eq!(reasons(&skewed.joined(STEP)), [Reason::Violation; 2]);
-    assert_eq!(reasons(&skewed.joined(16 * STEP)), []);
-}
-
 /// No round trip has an event of another.
 fn none_is_mixed_up(joined: &Joined, plant: Plant) {
     for request in &joined.requests {
@@ -295,139 +279,6 @@ fn none_is_mixed_up(joined: &Joined, plant: Plant) {
                 let (found, off) = (request.at(checkpoint).unwrap(), plant.skew);
                 assert!((at..=at + off).contains(&found), "{checkpoint:?}: {found}, at {at}; {plant:?}");
             }
-        }
-    }
-}
-
-#[test]
-fn clocks_that_may_differ_by_more_than_a_round_trip_do_not_mix_up_neighbours() {
-    for (passt, skew) in [(false, 0), (true, 0), (false, 500), (true, 500), (false, PAUSE), (false, PAUSE + 25 * STEP)]
-    {
-        let plant = Plant { passt, skew, ..Plant::default() };
-        let joined = world(5, plant).joined(2 * PAUSE);
-        assert_eq!((joined.requests.len(), joined.rejected.len()), (5, 0), "{plant:?}: {:?}", joined.rejected);
-        none_is_mixed_up(&joined, plant);
-        // Without keys the order alone would have to tell.
-        let plant = Plant { no_keys: true, ..plant };
-        let joined = world(5, plant).joined(2 * PAUSE);
-        assert!(joined.rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous), "{:?}", joined.rejected);
-        assert!(joined.rejected.len() >= 4, "{plant:?}: {:?}", joined.rejected);
-        none_is_mixed_up(&joined, plant);
-    }
-}
-
-#[test]
-fn an_interrupt_before_the_send_returns_does_not_make_that_the_receive() {
-    let mut world = world(1, Plant::default());
-    let calls = |event: &Event<GuestEvent>| matches!(event.what, GuestEvent::Enter | GuestEvent::Exit);
-    let (first, last) = (world.guest.iter().position(calls).unwrap(), world.guest.iter().rposition(calls).unwrap());
-    let mut number = 0;
-    world.guest.retain(|event| {
-        number += 1;
-        !calls(event) || [first, last].contains(&(number - 1))
-    });
-    // Interrupted by its own response, the send returns after the stack has that; the receive follows.
-    let received =
-        world.guest.iter().position(|e| matches!(e.what, GuestEvent::Packet(C::NetGuestReceive, _))).unwrap();
-    let at = world.guest[received].at;
-    for (after, what) in [(20, GuestEvent::Exit), (30, GuestEvent::Enter)] {
-        world.guest(at + after, CLIENT, what);
-    }
-    let world = world.sorted();
-    let joined = world.joined(0);
-    let request = &joined.requests[0];
-    assert_eq!(request.at(C::NetGuestReturn), request.at(C::NetGuestReceive).map(|at| at + STEP));
-}
-
-#[test]
-fn a_response_that_comes_twice_is_counted_once() {
-    // TCP sends the first response again: the guest has it once more while it waits for the second.
-    let mut world = world(2, Plant::default());
-    let second = world.operations[1].begin;
-    let again = second + 8 * STEP;
-    for (after, checkpoint) in [(0, C::NetGuestPoll), (10, C::NetGuestReceive)] {
-        world.guest(again + after, 0, GuestEvent::Packet(checkpoint, Packet { skb: 77, len: LENGTHS.0 }));
-    }
-    let joined = world.sorted().joined(0);
-    assert_eq!((joined.requests.len(), joined.rejected.len()), (2, 0), "{:?}", joined.rejected);
-    none_is_mixed_up(&joined, Plant::default());
-}
-
-#[test]
-fn round_trips_at_once_are_each_followed_by_their_key() {
-    const CLIENTS: i32 = 32;
-    let mut world = World::default();
-    let (mut at, mut truth) = (10_000, BTreeMap::new());
-    for number in 0..6_i32 {
-        // Some of them do not sleep: that neither is the first nor the last of those that QEMU passed on.
-        let awake: Vec<i32> = (1..CLIENTS - 1).filter(|client| (client + number) % 3 == 0).collect();
-        let (of_batch, end) = world.batch(at, CLIENTS, &awake);
-        truth.extend(
-            of_batch.into_iter().enumerate().map(|(client, of)| (round_trip_key(CLIENT + client as i32, at), of)),
-        );
-        at = end + PAUSE;
-    }
-    let world = world.sorted();
-    let joined = world.joined(STEP / 2);
-    assert_eq!(
-        (joined.requests.len(), joined.rejected.len()),
-        (6 * CLIENTS as usize, 0),
-        "{:?}",
-        joined.rejected.first()
-    );
-    for request in &joined.requests {
-        let truth = &truth[&request.key];
-        for checkpoint in path(false) {
-            let (found, planted) = (request.at(checkpoint), truth.get(&checkpoint).copied());
-            // What served several at once is that of the one that caused it, or nobody's.
-            let of_several = [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetInject, C::NetGuestInterrupt];
-            if !of_several.contains(&checkpoint) {
-                assert_eq!(found, planted, "{checkpoint:?} of {:#x}", request.key);
-            }
-        }
-    }
-    // Without keys nothing tells whose a packet is.
-    let mut blind = world;
-    for event in &mut blind.host {
-        if let HostEvent::Passes(_, mark) = &mut event.what {
-            mark.round_trip = None;
-        }
-    }
-    assert!(blind.joined(STEP / 2).rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
-}
-
-#[test]
-fn a_round_trip_without_its_packets_is_told_of() {
-    let mut world = world(1, Plant::default());
-    world.guest.retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestPoll, _)));
-    assert!(matches!(world.joined(0).rejected[..], [ref one] if one.reason == Reason::NoPacket));
-    // The host's side is missing: the guest's checkpoints are there.
-    let joined = self::world(1, Plant { lost: true, ..Plant::default() }).joined(0);
-    assert_eq!(joined.requests[0].at(C::NetTapReceive), None);
-    assert!(joined.requests[0].at(C::NetGuestPoll).is_some());
-}
-
-proptest! {
-    #[test]
-    fn any_packets_are_read(
-        passt in any::<bool>(),
-        packets in proptest::collection::vec((any::<bool>(), 0..23_usize, 0..50_000_u64, any::<u64>(), any::<u64>()), 0..60)
-    ) {
-        let mut world = world(2, Plant { passt, ..Plant::default() });
-        for (is_guest, number, at, skb, len) in packets {
-            let (checkpoint, packet) = (path(passt)[number], Packet { skb, len });
-            match is_guest {
-                true => world.guest(at, CLIENT, GuestEvent::Packet(checkpoint, packet)),
-                false => world.host(at, MAIN, false, HostEvent::Packet(checkpoint, packet)),
-            }
-        }
-        world.guest.sort_by_key(|event| event.at);
-        world.host.sort_by_key(|event| event.at);
-        let joined = world.joined(50);
-        prop_assert_eq!(joined.requests.len() + joined.rejected.len(), 2);
-        for request in &joined.requests {
-            prop_assert!(request.last() <= request.end().max(request.last()));
-            prop_assert!(request.segments.iter().map(|s| s.ticks).sum::<u64>() <= request.total());
         }
     }
 }

@@ -1,0 +1,199 @@
+//! Round trips of several connections at once.
+
+use super::*;
+use crate::join::joined::Reason;
+use crate::net::not_followed;
+use proptest::prelude::*;
+use vmtax_model::BatchKind;
+
+const CLIENTS: i32 = 32;
+
+/// When each round trip passed each checkpoint, by its key.
+type Truth = BTreeMap<u64, BTreeMap<C, u64>>;
+
+/// Batches of round trips, each with the clients that do not sleep when their response comes.
+fn batches(awake: impl IntoIterator<Item = Vec<i32>>) -> (World, Truth) {
+    batches_by(World::default(), awake)
+}
+
+fn batches_by(mut world: World, awake: impl IntoIterator<Item = Vec<i32>>) -> (World, Truth) {
+    let (mut at, mut truth) = (10_000, Truth::new());
+    for awake in awake {
+        let (of_batch, end) = world.batch(at, CLIENTS, &awake);
+        truth.extend(
+            of_batch.into_iter().enumerate().map(|(client, of)| (round_trip_key(CLIENT + client as i32, at), of)),
+        );
+        at = end + PAUSE;
+    }
+    (world.sorted(), truth)
+}
+
+/// A guest whose kernel shows no copy.
+fn without_copies(mut world: World) -> World {
+    world.guest.retain(|event| !matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _)));
+    world
+}
+
+/// No round trip has an event of another.
+fn are_right(joined: &Joined, truth: &Truth) {
+    for request in &joined.requests {
+        let truth = &truth[&request.key];
+        for checkpoint in path(false).into_iter().chain(path(true)) {
+            // What served several at once is that of the one that caused it, or nobody's.
+            let of_several =
+                [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetStreamWake, C::NetInject, C::NetGuestInterrupt];
+            let found = request.at(checkpoint).filter(|_| !of_several.contains(&checkpoint));
+            assert!(
+                found.is_none() || found == truth.get(&checkpoint).copied(),
+                "{checkpoint:?} of {:#x}",
+                request.key
+            );
+        }
+    }
+}
+
+#[test]
+fn round_trips_at_once_are_each_followed_by_their_key_and_who_copies() {
+    // Nobody sleeps: no wake-up tells for whom a packet was.
+    let (world, truth) = batches(vec![(0..CLIENTS).collect(); 6]);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_some()));
+    // Nothing else tells in a kernel that shows no copy.
+    let joined = without_copies(world).joined(STEP / 2);
+    assert!(joined.rejected.len() > 6 && joined.rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+    are_right(&joined, &truth);
+}
+
+#[test]
+fn without_copies_whom_the_stack_wakes_tells() {
+    // Some of them do not sleep: that neither is the first nor the last of those that QEMU passed on.
+    let awake = (0..6).map(|number| (1..CLIENTS - 1).filter(|client| (client + number) % 3 == 0).collect());
+    let (world, truth) = batches(awake);
+    let world = without_copies(world);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    // Without keys nothing tells whose a packet is.
+    let mut blind = world;
+    for event in &mut blind.host {
+        if let HostEvent::Passes(_, mark) = &mut event.what {
+            mark.round_trip = None;
+        }
+    }
+    assert!(blind.joined(STEP / 2).rejected.iter().all(|rejected| rejected.reason == Reason::Ambiguous));
+}
+
+#[test]
+fn a_copy_of_an_address_that_another_packet_has_by_now_tells_nothing() {
+    let (mut world, truth) = batches([(0..CLIENTS).collect()]);
+    let packet = |event: &Event<GuestEvent>, checkpoint: C| match event.what {
+        GuestEvent::Packet(of, packet) if of == checkpoint => Some(packet),
+        _ => None,
+    };
+    // Its own copy is not shown. A client frees a packet that it sent, which has the address of another's response by then.
+    let polled: Vec<Packet> = world.guest.iter().filter_map(|event| packet(event, C::NetGuestPoll)).collect();
+    let reads: Vec<u64> =
+        world.guest.iter().filter(|event| packet(event, C::NetGuestRead).is_some()).map(|event| event.at).collect();
+    let address = Packet { skb: polled[0].skb, len: LENGTHS.1, segments: 1 };
+    world.guest.retain(|event| packet(event, C::NetGuestRead).is_none());
+    for (before, checkpoint) in [(30, C::NetGuestQueue), (20, C::NetGuestXmit), (10, C::NetGuestRead)] {
+        world.guest(reads[1] - before, CLIENT + 1, GuestEvent::Packet(checkpoint, address));
+    }
+    let joined = world.sorted().joined(STEP / 2);
+    assert!(joined.requests.iter().all(|request| request.at(C::NetGuestRead).is_none()));
+    are_right(&joined, &truth);
+}
+
+#[test]
+fn what_another_client_copies_is_not_ones_own() {
+    let (mut world, truth) = batches([Vec::new()]);
+    let mut reads: Vec<&mut Event<GuestEvent>> =
+        world.guest.iter_mut().filter(|event| matches!(event.what, GuestEvent::Packet(C::NetGuestRead, _))).collect();
+    // One copies the response to another, which gets none.
+    reads[4].tid = CLIENT + 5;
+    let joined = world.joined(STEP / 2);
+    let of = |client: i32| joined.requests.iter().any(|r| vmtax_model::thread_of_round_trip(r.key) == CLIENT + client);
+    assert!(!of(4) && !of(5) && of(6), "{:?}", joined.rejected);
+    assert_eq!(joined.requests.len(), CLIENTS as usize - 2);
+    are_right(&joined, &truth);
+}
+
+#[test]
+fn through_passt_qemus_part_of_several_connections_is_followed_alone() {
+    let (world, truth) = batches_by(World { has_passt: true, ..World::default() }, vec![Vec::new(); 3]);
+    let joined = world.joined(STEP / 2);
+    assert_eq!((joined.requests.len(), joined.rejected.len()), (truth.len(), 0), "{:?}", joined.rejected.first());
+    are_right(&joined, &truth);
+    for request in &joined.requests {
+        for checkpoint in [C::NetStreamWrite, C::NetStreamRead, C::NetRx, C::NetGuestRead] {
+            assert!(request.at(checkpoint).is_some(), "{checkpoint:?}");
+        }
+        for checkpoint in [C::NetPasstSend, C::NetTapReceive, C::NetServerReceive, C::NetPasstWrite] {
+            assert_eq!(request.at(checkpoint), None, "{checkpoint:?}");
+        }
+    }
+    assert!(not_followed(&joined.requests).unwrap().why.contains("32 connections"));
+    let (by_tap, _) = batches([Vec::new()]);
+    assert_eq!(not_followed(&by_tap.joined(STEP / 2).requests), None);
+}
+
+#[test]
+fn packets_are_counted_by_what_serves_them() {
+    let (mut world, _) = batches(vec![Vec::new(); 3]);
+    let of = |joined: &Joined, kind: BatchKind| {
+        let packets = joined.packets.clone().unwrap();
+        packets
+            .batching
+            .iter()
+            .find(|batching| batching.kind == kind)
+            .map(|batching| (batching.packets, batching.batches))
+    };
+    let joined = world.joined(0);
+    let all = 3 * CLIENTS as u64;
+    for (kind, batches) in [(BatchKind::Doorbell, 3), (BatchKind::Write, all), (BatchKind::Interrupt, 3)] {
+        assert_eq!(of(&joined, kind), Some((all, batches)), "{kind:?}");
+    }
+    // GRO merges a packet with the one before, and the card makes five of one.
+    let is = |event: &Event<GuestEvent>, of: C| matches!(event.what, GuestEvent::Packet(at, _) if at == of);
+    let merged = world.guest.iter().rposition(|event| is(event, C::NetGuestReceive)).unwrap();
+    world.guest.remove(merged);
+    let sent = world.guest.iter_mut().find(|event| is(event, C::NetGuestXmit)).unwrap();
+    if let GuestEvent::Packet(_, packet) = &mut sent.what {
+        packet.segments = 5;
+    }
+    // TCP sends one again, and another comes after a later one of its connection.
+    let number = |at: &Event<HostEvent>| matches!(at.what, HostEvent::Passes(C::NetRx, _));
+    let passed: Vec<Event<HostEvent>> = world.host.iter().filter(|event| number(event)).copied().collect();
+    let (again, late) = (passed[CLIENTS as usize], passed[0]);
+    for (event, at) in [(again, again.at + 1), (late, again.at + 2)] {
+        world.host.push(Event { at, ..event });
+    }
+    // What is before the first round trip and after the last is no part of it.
+    let end = world.operations.iter().map(|operation| operation.end).max().unwrap();
+    for at in [1, end + 1] {
+        world.guest(at, 0, GuestEvent::Passes(C::NetGuestInterrupt));
+    }
+    let joined = world.sorted().joined(0);
+    assert_eq!(of(&joined, BatchKind::Gro), Some((all, all - 1)));
+    assert_eq!(of(&joined, BatchKind::Tso), Some((all + 4, all)));
+    assert_eq!(of(&joined, BatchKind::Interrupt), Some((all, 3)));
+    let packets = joined.packets.unwrap();
+    assert_eq!((packets.repeated, packets.reordered), (1, 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Whoever sleeps, whatever the clocks' error: none gets another's packets, and with copies each is followed.
+    #[test]
+    fn no_round_trip_gets_the_packets_of_another(
+        awake in proptest::collection::vec(proptest::collection::vec(0..CLIENTS, 0..40), 1..4), bound in 0..3 * STEP
+    ) {
+        let (world, truth) = batches(awake);
+        let joined = world.joined(bound);
+        prop_assert_eq!(joined.requests.len(), truth.len(), "{:?}", joined.rejected.first());
+        are_right(&joined, &truth);
+        are_right(&without_copies(world).joined(bound), &truth);
+    }
+}

@@ -1,0 +1,168 @@
+//! How the packets of a running VM get to the host: by its counters and its profile.
+
+use crate::evidence::MIN_SHARE;
+use crate::rule::{instruction, measurement};
+use crate::{Finding, Rule};
+use vmtax_model::number::{percent, significant};
+use vmtax_model::{ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, SampleShare, SettingPlace, VmRates};
+
+/// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
+const MIN_SLIRP: f64 = 0.02;
+/// Bytes of a packet that fills a card of 1,500 bytes, with the link's header.
+const FULL_PACKET: f64 = 1514.0;
+/// Above this part of it on average, nearly all packets are full: bulk data, of which none was merged.
+const MOSTLY_FULL: f64 = 0.95;
+/// Fewer full packets a second are no load.
+const MANY_PACKETS_PER_S: f64 = 1000.0;
+
+pub(super) const VM_SLIRP: Rule = Rule {
+    id: "vm-slirp",
+    finds: "a QEMU whose user-mode network (slirp) takes a twentieth of its CPU time and more",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "backend",
+            value: "passt",
+            action: "Let passt, a process of its own, move the packets; it needs no rights, either",
+            line: "passt --socket SOCKET; -netdev stream,id=net0,server=off,addr.type=unix,addr.path=SOCKET",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QEMU's command line: -netdev",
+            undo: "-netdev user,id=net0",
+        },
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "backend",
+            value: "tap",
+            action: "Or use a tap, which takes a bridge and rights",
+            line: "-netdev tap,id=net0,ifname=TAP,script=no,downscript=no",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QEMU's command line: -netdev",
+            undo: "-netdev user,id=net0",
+        },
+        measurement(
+            "Measure how much faster that is",
+            "vmtax compare backend=user backend=passt backend=tap -- net-stream",
+        ),
+    ],
+    source: "the-void-ia/void-box#81: a connection by slirp takes 2.6 times as long as by passt",
+    evaluate: |evidence| {
+        let (Some(vm), Some(profile)) = (evidence.vm, evidence.profile) else { return Vec::new() };
+        let share = slirp(profile).filter(|slirp| slirp.share >= MIN_SHARE && slirp.low >= MIN_SLIRP);
+        let full = f64::from(profile.hz) * profile.seconds;
+        let finding = share.map(|slirp| Finding {
+            text: format!(
+                "QEMU's user-mode network (slirp) takes {} of the VM's CPU time (95 % CI {} to {}), in QEMU's main loop.",
+                percent(slirp.share),
+                percent(slirp.low),
+                percent(slirp.high)
+            ),
+            gain: if full > 0.0 { (slirp.samples as f64 / full).min(1.0) } else { 0.0 },
+            values: vec![("VM", vm.argument())],
+            ..Finding::default()
+        });
+        finding.into_iter().collect()
+    },
+};
+
+/// The function of slirp with most samples in it and in what it calls.
+fn slirp(profile: &ProfileFindings) -> Option<SampleShare> {
+    let is_slirp = |function: &&FunctionShare| {
+        let file = function.module.rsplit('/').next().unwrap_or_default();
+        file.starts_with("libslirp.so")
+    };
+    profile.functions.iter().filter(is_slirp).map(|function| function.total).max_by_key(|total| total.samples)
+}
+
+pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
+    id: "vm-small-segments",
+    finds: "a thousand and more packets a second of a VM that are as long as a card of 1,500 bytes has them, as without segmentation offload",
+    remedies: &[
+        instruction("See which offloads the guest's card has", "ethtool -k eth0 # in the guest"),
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "host_tso4",
+            value: "on",
+            action: "Let the guest hand over packets of up to 64 KiB, which the host segments where it has to",
+            line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "ethtool -k eth0 in the guest: tcp-segmentation-offload",
+            undo: "host_tso4=off",
+        },
+        instruction(
+            "Or switch it on in the guest, where it was switched off there",
+            "ethtool -K eth0 tso on gso on gro on",
+        ),
+    ],
+    source: "Linux kernel documentation, Segmentation Offloads",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates, nic: &NicRates| {
+            let ways =
+                [("from", nic.tx_packets_per_s, nic.tx_bytes_per_s), ("to", nic.rx_packets_per_s, nic.rx_bytes_per_s)];
+            let is_small = |(_, packets, bytes): &(&str, f64, f64)| {
+                *packets >= MANY_PACKETS_PER_S && (MOSTLY_FULL * FULL_PACKET..=FULL_PACKET).contains(&(bytes / packets))
+            };
+            let (way, packets, bytes) = ways.into_iter().find(is_small)?;
+            let text = format!(
+                "Each second {} packets {way} the guest pass {}, of {:.0} bytes on average: full packets of a card of 1,500 bytes, not merged.",
+                significant(packets),
+                nic.tap,
+                bytes / packets
+            );
+            Some(Finding { text, values: vec![("VM", vm.argument())], ..Finding::default() })
+        };
+        evidence.vm.into_iter().flat_map(|vm| vm.nics.iter().filter_map(|nic| finding(vm, nic))).collect()
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Evidence;
+    use crate::test_evidence::{advice, findings};
+
+    #[test]
+    fn slirp_is_found_by_its_samples() {
+        let of = |module: &str, share: f64, low: f64| {
+            let function = |name: &str, share: f64| FunctionShare {
+                name: name.to_owned(),
+                module: module.to_owned(),
+                layer: "library".to_owned(),
+                named: true,
+                inside: SampleShare::default(),
+                total: SampleShare { samples: (share * 100.0) as u64, share, low, high: 2.0 * share },
+            };
+            let functions = vec![function("tcp_output", share / 2.0), function("slirp_input", share)];
+            let profile =
+                ProfileFindings { seconds: 2.0, hz: 100, samples: 100, functions, ..ProfileFindings::default() };
+            let vm = VmRates::default();
+            let found = advice("vm-slirp", &Evidence { vm: Some(&vm), profile: Some(&profile), ..Evidence::default() });
+            found.first().map(|found| (found.finding.replace('\u{a0}', " "), found.gain))
+        };
+        let text = "QEMU's user-mode network (slirp) takes 40 % of the VM's CPU time (95 % CI 30 % to 80 %), in QEMU's main loop.";
+        let slirp = "/usr/lib/x86_64-linux-gnu/libslirp.so.0.4.0";
+        assert_eq!(of(slirp, 0.4, 0.3), Some((text.to_owned(), 0.2)));
+        // Little, few samples, another library.
+        assert_eq!(
+            [of(slirp, 0.04, 0.03), of(slirp, 0.1, 0.01), of("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)],
+            [None, None, None]
+        );
+    }
+
+    #[test]
+    fn full_packets_alone_are_segments() {
+        let of = |tx_packets_per_s: f64, bytes: f64| {
+            let tx_bytes_per_s = tx_packets_per_s * bytes;
+            let nic = NicRates { tap: "tap0".to_owned(), tx_packets_per_s, tx_bytes_per_s, ..NicRates::default() };
+            let vm = VmRates { nics: vec![nic], ..VmRates::default() };
+            findings("vm-small-segments", &Evidence { vm: Some(&vm), ..Evidence::default() })
+        };
+        assert_eq!(
+            of(12_000.0, 1510.0),
+            [
+                "Each second 12000 packets from the guest pass tap0, of 1510 bytes on average: full packets of a card of 1,500 bytes, not merged."
+            ]
+        );
+        // Offloaded, small ones, few.
+        assert!([of(12_000.0, 9000.0), of(12_000.0, 90.0), of(900.0, 1510.0)].iter().all(Vec::is_empty));
+    }
+}

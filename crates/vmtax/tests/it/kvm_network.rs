@@ -1,0 +1,136 @@
+//! Round trips over the network of Linux guests on KVM, see `kvm_guest`.
+
+use crate::common::{Place, json, skipped};
+use crate::kvm_guest::kvm;
+use crate::layers::is_corrected;
+use serde_json::Value;
+use std::path::Path;
+use vmtax_model::testing::KvmGuest;
+
+/// Round trips of a trial.
+const COUNT: u64 = 1000;
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn round_trips_pass_ioeventfd_the_tap_and_an_msi() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let words = format!("--device net --machine kvm --rounds 1 count={COUNT} protocol=tcp --json");
+    let report = json(&kvm(&place, &guest, "layers", &words).start(120).outcome().exits(0).stdout);
+    let column = &report["findings"]["columns"][0];
+    let matched = &column["matched"];
+    assert_eq!(matched["operations"], 2 * COUNT);
+    assert!(number(&matched["joined"]) >= 0.999 * (2 * COUNT) as f64, "{matched}");
+    assert_eq!(matched["lost_events"], 0);
+    assert_eq!(column["clock"]["violations"], 0, "{}", column["clock"]);
+    assert!(number(&column["clock"]["bound_ns"]) <= 500.0, "{}", column["clock"]);
+    let rows = column["rows"].as_array().unwrap();
+    for checkpoint in [
+        "net-guest-xmit",
+        "net-kvm-kick",
+        "net-tx-wake",
+        "net-tx",
+        "net-tap-receive",
+        "net-server-send",
+        "net-host-xmit",
+        "net-rx-wake",
+        "net-rx-fill",
+        "net-inject",
+        "net-guest-interrupt",
+        "net-guest-return",
+    ] {
+        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
+        assert!(counts.max() > Some(COUNT), "{checkpoint} is seldom passed: {rows:#?}");
+    }
+    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+    assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
+    is_corrected(column, &["guest", "host"]);
+    assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn round_trips_pass_qemus_own_network_and_passt() {
+    let Some(guest) = KvmGuest::given() else { return };
+    if !Path::new("/usr/bin/passt").exists() {
+        skipped("passt is not installed: `apt-get install passt`");
+        return;
+    }
+    let place = Place::new();
+    let words = format!("--device net --machine kvm --rounds 1 count={COUNT} --vary backend=tap,user,passt --json");
+    let report = json(&kvm(&place, &guest, "layers", &words).start(240).outcome().exits(0).stdout);
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    for (column, own) in columns.iter().zip(["net-tap-write", "net-tap-write", "net-passt-send"]) {
+        let matched = &column["matched"];
+        assert!(number(&matched["joined"]) >= 0.999 * (2 * COUNT) as f64, "{}: {matched}", column["variant"]);
+        assert_eq!(column["clock"]["violations"], 0);
+        let rows = column["rows"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["to"] == own), "no {own} in {}", column["variant"]);
+        let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+        assert!(unexplained < 0.1 * traced, "{}: {unexplained} of {traced}", column["variant"]);
+    }
+    assert_eq!(columns.len(), 3);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn round_trips_of_32_connections_are_each_followed() {
+    let Some(guest) = KvmGuest::given() else { return };
+    for protocol in ["udp", "tcp"] {
+        let place = Place::new();
+        let words =
+            format!("--device net --machine kvm --rounds 1 count={COUNT} connections=32 protocol={protocol} --json");
+        let report = json(&kvm(&place, &guest, "layers", &words).start(180).outcome().exits(0).stdout);
+        let column = &report["findings"]["columns"][0];
+        let matched = &column["matched"];
+        assert_eq!(matched["operations"], 2 * COUNT, "{protocol}");
+        // Of events that a busy host's buffers dropped nobody can know: all others are followed, also then.
+        assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{protocol}: {matched}");
+        assert_eq!(column["clock"]["violations"], 0, "{protocol}: {}", column["clock"]);
+        // The client copies what it receives: that tells whose a packet is.
+        let copied = column["rows"].as_array().unwrap().iter().filter(|row| row["to"] == "net-guest-read");
+        assert!(copied.filter_map(|row| row["count"].as_u64()).max() > Some(COUNT), "{protocol}");
+    }
+}
+
+/// slirp and passt end the guest's connections: what of several cannot be followed is said, and the rest is.
+#[test]
+#[ignore = "needs root"]
+fn of_several_connections_each_backend_shows_what_it_can() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let (backends, passt): (&str, _) =
+        if Path::new("/usr/bin/passt").exists() { ("tap,user,passt", true) } else { ("tap,user", false) };
+    let place = Place::new();
+    let words = format!(
+        "--device net --machine kvm --rounds 1 count={COUNT} connections=8 protocol=udp --vary backend={backends} --json"
+    );
+    let report = json(&kvm(&place, &guest, "layers", &words).start(240).outcome().exits(0).stdout);
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), if passt { 3 } else { 2 });
+    for column in columns {
+        let (variant, matched) = (column["variant"].as_str().unwrap(), &column["matched"]);
+        assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{variant}: {matched}");
+        assert_eq!(column["clock"]["violations"], 0, "{variant}");
+        let passes = |to: &str| column["rows"].as_array().unwrap().iter().any(|row| row["to"] == to);
+        let is_whole = variant == "backend=tap";
+        assert_eq!(passes("net-server-receive"), is_whole, "{variant}");
+        assert_eq!(column["missing"].to_string().contains("8 connections at once"), !is_whole, "{variant}");
+        assert!(passes("net-tx") && passes("net-rx") && passes("net-guest-read"), "{variant}");
+        assert!(!passes("net-passt-send"), "{variant}");
+    }
+    // One doorbell and one interrupt serve several packets.
+    let batching = columns[0]["packets"]["batching"].as_array().unwrap();
+    let mean = |kind: &str| {
+        let of = batching.iter().find(|batching| batching["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"));
+        number(&of["packets"]) / number(&of["batches"])
+    };
+    assert!(mean("doorbell") >= 1.0 && mean("interrupt") > 1.1 && mean("gro") >= 1.0, "{batching:?}");
+    assert!((mean("write") - 1.0).abs() < 0.01 && (mean("tso") - 1.0).abs() < 0.01, "{batching:?}");
+    let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("received per interrupt") && text.contains("lost requests 0"), "{text}");
+}
