@@ -120,18 +120,24 @@ impl LayersOptions {
             ));
         }
         arguments.apply(std::slice::from_mut(&mut work))?;
+        // The micro-guest has one request under way at a time; its network is a tap alone, and it knows no TCP.
+        let has_micro = match self.device {
+            Device::Disk => vmtax_workload::block_work(&work)?.depth == 1,
+            Device::Net => {
+                let round_trips = vmtax_workload::round_trip_work(&work)?;
+                let is_usual = self.vary.is_empty() && self.set.is_empty() && rustix::process::geteuid().is_root();
+                is_usual && !round_trips.is_tcp && round_trips.connections == 1
+            }
+        };
+        let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();
+        let machines: Vec<Machine> = [Machine::NATIVE].into_iter().chain(micro).chain([host.default_guest()]).collect();
         if self.device == Device::Net {
             return Ok(Plan {
                 study: Study::Layers,
                 probes: vec![Probes::None, Probes::Network, Probes::Network, Probes::None],
-                // The micro-guest has no driver of a network card.
-                ..Plan::new("layers-net", FEWEST_ROUNDS, vec![Machine::NATIVE, host.default_guest()], vec![work])
+                ..Plan::new("layers-net", FEWEST_ROUNDS, machines, vec![work])
             });
         }
-        // The micro-guest has one request under way at a time.
-        let has_micro = vmtax_workload::block_work(&work)?.depth == 1;
-        let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();
-        let machines = [Machine::NATIVE].into_iter().chain(micro).chain([host.default_guest()]).collect();
         Ok(Plan {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.

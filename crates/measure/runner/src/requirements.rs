@@ -139,16 +139,25 @@ fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, 
     }
 }
 
-/// The micro-guest has no kernel: it makes block requests only, one at a time.
+/// The micro-guest has no kernel: it makes requests to a disk, and round trips over UDP, one at a time.
 fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
         if !workload.name.needs_kernel() {
             continue;
         }
+        if workload.name == WorkloadName::NetRr {
+            let work = vmtax_workload::round_trip_work(workload)?;
+            if work.is_tcp || work.connections != 1 {
+                return cannot(
+                    "its driver makes round trips over UDP on one connection: leave it out of --machine".to_owned(),
+                );
+            }
+            continue;
+        }
         if workload.name != WorkloadName::Disk {
             return cannot(format!(
-                "it has no operating system and runs the workload disk alone, not {}: use another machine",
+                "it has no operating system and runs the workloads disk and net-rr alone, not {}: use another machine",
                 workload.name
             ));
         }

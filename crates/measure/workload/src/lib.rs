@@ -31,7 +31,7 @@ pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
-pub use workloads::net_rr::round_trips;
+pub use workloads::net_rr::{RESPONSE_TIMEOUT, RoundTripWork, WARM_UP, round_trip_work, round_trips};
 pub use workloads::syscalls::shortest_call;
 
 use vmtax_model::{Places, Series, TrialResult, WorkloadName, WorkloadSpec};

@@ -101,9 +101,9 @@ impl Join {
     }
 
     /// For round trips over the network.
-    pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, bound: u64) -> Self {
+    pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, (view, bound): (View, u64)) -> Self {
         let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
-        let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, View::Kernel, bound) };
+        let mut join = Join { frames: Some(frames), ..Join::new(facts, operations, 0, view, bound) };
         join.packets = Some(PacketTally::new(&join.operations));
         join.guest.clients = clients;
         join

@@ -7,7 +7,7 @@ use super::frames::Frames;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::joined::Reason;
-use crate::join::match_params::MatchParams;
+use crate::join::match_params::{MatchParams, View};
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;
@@ -37,6 +37,9 @@ impl Follow<'_> {
     /// # Errors
     /// Why it cannot be followed.
     pub fn path(&self, operation: &Stamped) -> Result<RequestPath, Reason> {
+        if self.params.view == View::Driver {
+            return self.of_driver(operation);
+        }
         let mut path = RequestPath::new();
         let Stamped { begin, end, key } = *operation;
         let sent = self.sent(&mut path, operation).ok_or(Reason::NoPacket)?;
@@ -62,6 +65,26 @@ impl Follow<'_> {
         let got = self.got(&mut path, operation, sent.at, None)?;
         self.returns(&mut path, call, got, end);
         self.by_order(path, (sent, call, got), (begin, late))
+    }
+
+    /// The same of the micro-guest, whose stamps are its driver's: right before the kick, and when it sees the response.
+    fn of_driver(&self, operation: &Stamped) -> Result<RequestPath, Reason> {
+        let mut path = RequestPath::new();
+        let Stamped { begin, end, key } = *operation;
+        let stamp = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
+        path.set(C::NetGuestKick, begin, PassedBy::Guest(stamp(begin)));
+        path.set(C::NetGuestPoll, end, PassedBy::Guest(stamp(end)));
+        if !self.host.tells_round_trips {
+            let late = end.saturating_add(self.params.bound);
+            return self.by_order(path, (stamp(begin), None, stamp(end)), (begin, late));
+        }
+        let slack = self.params.slack;
+        let response = self.by_key(&mut path, key, (begin.saturating_sub(slack), end.saturating_add(slack)));
+        self.transmit(&mut path, stamp(begin), None, begin);
+        if let Some(response) = response {
+            self.receive(&mut path, (response.read, response.tid), end);
+        }
+        if path.in_order(self.params.bound) { Ok(path) } else { Err(Reason::Violation) }
     }
 
     /// When the host was done with a round trip.

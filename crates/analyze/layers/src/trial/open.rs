@@ -81,8 +81,13 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         _ => View::Blind,
     };
     let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
-    // The stamps of the host alone do not tell which packet is whose.
-    if (unstamped || frames.is_some()) && view != View::Kernel {
+    // A command's requests are the guest's kernel's to tell. Of a round trip one side alone does not show which packet is whose.
+    let is_seen = match view {
+        View::Kernel => true,
+        View::Driver => !unstamped && (frames.is_none() || host.is_some()),
+        View::Blind | View::Host => !unstamped && frames.is_none(),
+    };
+    if !is_seen {
         return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
     }
     let costs = costs(&facts, of_guest.is_some(), host.is_some());
@@ -92,7 +97,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     let operations = in_host_ticks(&series, &map);
     let mut join = match (unstamped, frames) {
         (true, _) => Join::unstamped(&facts, bound),
-        (false, Some(frames)) => Join::network(&facts, operations, frames, bound),
+        (false, Some(frames)) => Join::network(&facts, operations, frames, (view, bound)),
         (false, None) => Join::new(&facts, operations, block_size(record), view, bound),
     };
 

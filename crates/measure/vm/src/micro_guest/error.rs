@@ -1,4 +1,5 @@
-use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, RAM_BYTES, SECTOR};
+use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, RAM_BYTES, SECTOR};
+use crate::micro_guest::order::MAX_FRAME;
 use crate::micro_guest::{Failure, State};
 
 /// Errors of the micro-guest.
@@ -21,6 +22,12 @@ pub enum MicroError {
     /// A block size that virtio-blk or the guest's buffer does not support.
     #[error("invalid block size of {bytes} bytes: use a multiple of {SECTOR}, up to {MAX_BLOCK}")]
     BadBlock {
+        /// The value.
+        bytes: u32,
+    },
+    /// A request of a round trip without room for its key, or larger than the guest's buffers.
+    #[error("invalid frame of {bytes} bytes with its header: use {} to {MAX_FRAME}", KEY + 9)]
+    BadFrame {
         /// The value.
         bytes: u32,
     },

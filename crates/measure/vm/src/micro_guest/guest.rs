@@ -1,6 +1,7 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
-use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, Run, State};
+use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, RoundTrips, Run, State};
+use crate::network::{MachineNetwork, NetworkEnd, NetworkLink};
 use crate::process::child::Child;
 use crate::process::log::log_tail;
 use crate::setup::{Setup, VmmProgram};
@@ -8,6 +9,7 @@ use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::vmm::start_micro_guest;
 use crate::vmm::started::{Link, Started};
 use crate::{Interrupt, MachineError, Vm};
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
@@ -27,6 +29,8 @@ pub(crate) struct MicroGuest<'a> {
     pub(super) vm: Vm,
     log: PathBuf,
     pub(super) child: Child,
+    /// With the echo server's address there.
+    pub(super) network: Option<(MachineNetwork, SocketAddrV4)>,
 }
 
 impl<'a> MicroGuest<'a> {
@@ -37,7 +41,9 @@ impl<'a> MicroGuest<'a> {
     pub fn start(setup: &Setup<'a>, program: &VmmProgram, rom: &Path) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
         let machine = setup.machine;
-        let Started { mut child, link } = start_micro_guest(setup, program, rom)?;
+        let (network, link) = if setup.network { Some(by_tap(setup)?) } else { None }.unzip();
+        let network = network.zip(link.as_ref().map(|link| link.echo));
+        let Started { mut child, link } = start_micro_guest(setup, program, rom, link)?;
         let Link { memory, control, log, .. } = link;
         let vm = match Vm::started(setup, child.session(), control, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
@@ -45,7 +51,7 @@ impl<'a> MicroGuest<'a> {
         };
         let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
-        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, vm, log, child };
+        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, vm, log, child, network };
         session.wait(began + setup.guest.boot_timeout(), "booting")?;
         session.boot = began.elapsed();
         Ok(session)
@@ -54,6 +60,26 @@ impl<'a> MicroGuest<'a> {
     /// The size of its disk.
     pub fn disk_bytes(&self) -> u64 {
         self.disk_bytes
+    }
+
+    /// The echo server's address, where it has a network.
+    pub fn echo(&self) -> Option<SocketAddrV4> {
+        self.network.as_ref().map(|(_, echo)| *echo)
+    }
+
+    /// Makes round trips of this request over the network.
+    ///
+    /// # Errors
+    /// As [`MicroGuest::requests`].
+    pub fn round_trips(
+        &mut self,
+        request: &[u8],
+        order: RoundTrips,
+        timeout: Duration,
+    ) -> Result<Vec<MicroRequest>, MachineError> {
+        self.mailbox()?.lay(request);
+        self.carry_out(&Order::RoundTrips(order), timeout, "making round trips")?;
+        Ok(self.mailbox()?.round_trips()?)
     }
 
     /// Makes requests to the disk.
@@ -137,6 +163,17 @@ impl<'a> MicroGuest<'a> {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+}
+
+/// A network for it: its driver speaks to a tap's host alone, and resolves no address.
+fn by_tap(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
+    match MachineNetwork::start(setup)? {
+        (network, link @ NetworkLink { end: NetworkEnd::Tap(_), .. }) => Ok((network, link)),
+        _ => Err(MachineError::NoNetwork(
+            "the micro-guest's network is a tap alone: run vmtax as root with backend=tap, or use another machine"
+                .to_owned(),
+        )),
     }
 }
 

@@ -10,10 +10,19 @@ pub const MAILBOX: usize = 0x10_0000;
 /// What a write puts on the disk: the ROM's marker words, the first of each block its sector.
 pub const BUFFER: usize = 0x20_0000;
 
+/// What a round trip sends: the card's header, then the frame.
+pub const FRAME: usize = BUFFER;
+
+/// Bytes of a legacy virtio-net's header, without merged buffers.
+pub const NET_HEADER: usize = 10;
+
+/// Where the number of a request is in it: behind that header and those of Ethernet, IPv4 and UDP.
+pub const KEY: usize = NET_HEADER + 14 + 20 + 8;
+
 /// The results of the last order: [`REQUEST_WORDS`] or [`EXIT_WORDS`] words each.
 pub const TABLE: usize = 0x80_0000;
 
-/// Words of a request: before notify, after notify, interrupt handler, completion seen, sector.
+/// Words of a request: before notify, after notify, interrupt handler, completion seen, sector. Of a round trip the last is its number.
 pub const REQUEST_WORDS: usize = 5;
 
 /// Words of an exit: stamp before, stamp after.
@@ -64,7 +73,7 @@ pub mod words {
     pub const TIMEOUT: usize = 280;
     /// Which kind of exit, or which antipattern: twice its number, and one more for its fix.
     pub const KIND: usize = 288;
-    /// Bytes of a request.
+    /// Bytes of a request; of a round trip those at [`super::FRAME`].
     pub const BLOCK: usize = 296;
     /// virtio-blk's request type: 0 reads, 1 writes.
     pub const DIRECTION: usize = 304;
@@ -74,7 +83,7 @@ pub mod words {
     pub const BLOCKS: usize = 320;
     /// Blocks to go on by; 0 draws them at random.
     pub const STRIDE: usize = 328;
-    /// What the draw begins with.
+    /// What the draw begins with; the number of the first round trip.
     pub const SEED: usize = 336;
 }
 
@@ -85,6 +94,7 @@ pub(crate) mod command {
     pub const EXITS: u64 = 3;
     pub const LEAVE: u64 = 4;
     pub const ANTIPATTERNS: u64 = 5;
+    pub const ROUND_TRIPS: u64 = 6;
 }
 
 /// Low byte of [`words::STATE`].
@@ -108,6 +118,7 @@ pub(crate) mod failure {
     pub const NO_TIMER: u64 = 9;
     pub const NO_X2APIC: u64 = 10;
     pub const NO_HPET: u64 = 11;
+    pub const NO_CARD: u64 = 12;
 }
 
 /// Values of [`words::COMPLETION`].

@@ -1,4 +1,6 @@
-use crate::micro_guest::layout::{MAGIC, MAILBOX, MAX_COUNT, RAM_BYTES, TABLE, failure, state, words};
+use crate::micro_guest::layout::{
+    FRAME, MAGIC, MAILBOX, MAX_BLOCK, MAX_COUNT, RAM_BYTES, TABLE, failure, state, words,
+};
 use crate::micro_guest::{Failure, MicroError, Order, State};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,6 +86,7 @@ impl<'a> Mailbox<'a> {
             failure::NO_TIMER => Failure::NoTimer,
             failure::NO_X2APIC => Failure::NoX2apic,
             failure::NO_HPET => Failure::NoHpet,
+            failure::NO_CARD => Failure::NoCard,
             other => return Err(MicroError::InvalidMemory { what: format!("failure ({other})") }),
         })
     }
@@ -100,6 +103,15 @@ impl<'a> Mailbox<'a> {
             return Err(MicroError::InvalidMemory { what: format!("count ({count})") });
         }
         Ok(count as usize)
+    }
+
+    /// Lays the request there that round trips send: at most [`crate::micro_guest::layout::MAX_BLOCK`] bytes of it.
+    pub(crate) fn lay(&self, request: &[u8]) {
+        for (cell, word) in self.ram[FRAME / WORD..][..MAX_BLOCK as usize / WORD].iter().zip(request.chunks(WORD)) {
+            let mut bytes = [0; WORD];
+            bytes[..word.len()].copy_from_slice(word);
+            cell.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
     }
 
     /// A word of the mailbox.

@@ -2,13 +2,14 @@
 //!
 //! QEMU starts it as firmware ([`rom`], [`qemu`]). It goes straight to 64-bit user mode, where its code runs natively
 //! under every KVM, also one that emulates kernel mode, and takes its orders through a [`Mailbox`] in its RAM, which is
-//! a file that the host maps too. It has a virtio-blk driver of its own, polled or interrupt driven, and stamps each
+//! a file that the host maps too. It has drivers of its own for virtio-blk, polled or interrupt driven, and virtio-net, and stamps each
 //! request; it measures the cost of each kind of exit, and of antipatterns of guest kernels beside their fixes; it answers the host's clock.
 
 mod antipattern_workload;
 mod durations;
 mod error;
 mod exit_kind;
+mod frame;
 mod guest;
 pub mod layout;
 mod mailbox;
@@ -17,6 +18,7 @@ pub mod qemu;
 mod requests;
 mod result;
 mod rom;
+mod round_trips;
 mod session;
 mod state;
 mod workloads;
@@ -25,7 +27,7 @@ pub use error::MicroError;
 pub use exit_kind::ExitKind;
 pub(crate) use guest::MicroGuest;
 pub use mailbox::Mailbox;
-pub use order::{Completion, Direction, Order, Pattern, Run};
+pub use order::{Completion, Direction, Order, Pattern, RoundTrips, Run};
 pub use requests::MicroRequest;
 pub use rom::rom;
 pub use state::{Failure, State};

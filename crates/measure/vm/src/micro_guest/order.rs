@@ -1,4 +1,4 @@
-use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
+use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Antipattern;
 
@@ -29,9 +29,25 @@ pub enum Order {
         /// How many, 1 to [`MAX_COUNT`].
         count: u32,
     },
+    /// Round trips over the network.
+    RoundTrips(RoundTrips),
     /// Power off; QEMU ends with status [`crate::micro_guest::qemu::LEFT`].
     Leave,
 }
+
+/// Round trips over the network card, one at a time, of the request at [`crate::micro_guest::layout::FRAME`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// How many, 1 to [`MAX_COUNT`].
+    pub count: u32,
+    /// Bytes of a request with the card's header, up to [`MAX_FRAME`].
+    pub bytes: u32,
+    /// How long the guest waits for a response before it gives up, ticks.
+    pub timeout: u64,
+}
+
+/// The largest request of a round trip with the card's header, bytes.
+pub const MAX_FRAME: u32 = 2048;
 
 /// Requests to the disk, one at a time. Writes destroy what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +136,19 @@ impl Order {
                 (words::KIND, number(antipattern, fixed)),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
+            Order::RoundTrips(RoundTrips { count, bytes, timeout }) => {
+                if bytes as usize <= KEY + size_of::<u64>() || bytes > MAX_FRAME {
+                    return Err(MicroError::BadFrame { bytes });
+                }
+                vec![
+                    (words::COMMAND, command::ROUND_TRIPS),
+                    counted(count)?,
+                    (words::BLOCK, u64::from(bytes)),
+                    (words::COMPLETION, completion::MSIX),
+                    (words::SEED, 0),
+                    (words::TIMEOUT, timeout),
+                ]
+            }
             Order::Leave => vec![(words::COMMAND, command::LEAVE)],
         })
     }

@@ -21,6 +21,9 @@ pub const MEMORY_OBJECT: &str = "memory-backend-file,id=ram,size=64M,share=on,me
 /// The disk's options beside `drive=`: the ROM's driver is for the legacy interface.
 pub const DISK_DEVICE: &str = "virtio-blk-pci,disable-modern=on";
 
+/// The network card's options beside `netdev=` and `mac=`, likewise.
+pub const NET_DEVICE: &str = "virtio-net-pci,disable-modern=on,romfile=";
+
 /// What [`crate::micro_guest::Order::Antipattern`] needs besides: a UART and a screen. The HPET is the machine's own.
 pub const ANTIPATTERN_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
 

@@ -16,6 +16,8 @@ const RESET_AT: usize = 0xfff0;
 
 /// The I/O ports of the disk, as the ROM places them.
 pub(crate) const DISK_PORTS: u16 = 0xc000;
+/// Those of the network card.
+pub(crate) const NET_PORTS: u16 = 0xc100;
 /// Those of the power management.
 const POWER_PORTS: u16 = 0xb000;
 /// The vector of MSI-X and of interrupts that the guest sends itself.
@@ -35,6 +37,7 @@ macro_rules! assemble {
             include_str!("rom/serve.s"),
             include_str!("rom/traps.s"),
             include_str!("rom/run.s"),
+            include_str!("rom/net.s"),
             include_str!("rom/exits.s"),
             include_str!("rom/antipatterns.s"),
             ".org vmtax_micro_rom + CODE_BYTES",
@@ -50,10 +53,13 @@ assemble! {
     ROM = ROM_ADDRESS,
     RAM_BYTES = layout::RAM_BYTES,
     DISK_PORTS = DISK_PORTS,
+    NET_PORTS = NET_PORTS,
     POWER_PORTS = POWER_PORTS,
     VECTOR_EVENT = EVENT_VECTOR,
     MAILBOX = layout::MAILBOX,
     BUFFER = layout::BUFFER,
+    FRAME = layout::FRAME,
+    KEY = layout::KEY,
     TABLE = layout::TABLE,
     REQUEST_WORDS = layout::REQUEST_WORDS,
     EXIT_WORDS = layout::EXIT_WORDS,
@@ -87,6 +93,7 @@ assemble! {
     COMMAND_EXITS = command::EXITS,
     COMMAND_LEAVE = command::LEAVE,
     COMMAND_ANTIPATTERNS = command::ANTIPATTERNS,
+    COMMAND_ROUND_TRIPS = command::ROUND_TRIPS,
     STATE_READY = state::READY,
     STATE_RUNNING = state::RUNNING,
     STATE_DONE = state::DONE,
@@ -102,6 +109,7 @@ assemble! {
     FAILURE_NO_TIMER = failure::NO_TIMER,
     FAILURE_NO_X2APIC = failure::NO_X2APIC,
     FAILURE_NO_HPET = failure::NO_HPET,
+    FAILURE_NO_CARD = failure::NO_CARD,
     COMPLETION_POLLED = completion::POLLED,
     COMPLETION_MSIX = completion::MSIX,
     COMPLETION_INTX = completion::INTX,

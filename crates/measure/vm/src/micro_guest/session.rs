@@ -7,7 +7,7 @@ use crate::running::RunningMachine;
 use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{MachineError, Vm};
 use std::time::{Duration, Instant};
-use vmtax_model::{Ping, Probes, TrialResult, WorkloadSpec};
+use vmtax_model::{Ping, Probes, QemuThread, TrialResult, WorkloadSpec};
 use vmtax_wire::Observed;
 
 impl RunningMachine for MicroGuest<'_> {
@@ -36,6 +36,10 @@ impl RunningMachine for MicroGuest<'_> {
         let ping = vmtax_clock::exchange(&self.memory, layout::MAILBOX + host, layout::MAILBOX + guest, duration);
         self.wait(Instant::now() + QMP_TIMEOUT, "exchanging time stamps")?;
         Ok(ping?)
+    }
+
+    fn network_threads(&self) -> Vec<QemuThread> {
+        self.network.as_ref().map_or(Vec::new(), |(network, _)| network.threads())
     }
 
     fn vm(&self) -> Option<&Vm> {

@@ -19,11 +19,11 @@ pub enum Failure {
     /// There is no disk.
     #[error("no legacy virtio-blk disk on PCI bus 0: give QEMU `-device virtio-blk-pci,disable-modern=on,…`")]
     NoDisk,
-    /// The disk has no MSI-X.
-    #[error("the disk has no MSI-X: leave out `vectors=0`, or choose INTx or polling")]
+    /// The device has no MSI-X.
+    #[error("the device has no MSI-X: leave out `vectors=0`, or choose INTx or polling for a disk")]
     NoMsix,
-    /// The disk's queue is too large for the ROM, or there is none.
-    #[error("the disk's queue has {size} entries: give the device `queue-size=256`, at most 1024")]
+    /// A queue is too large for the ROM, or there is none.
+    #[error("the device's queue has {size} entries: give the device `queue-size=256`, at most 1024")]
     BadQueue {
         /// Entries.
         size: u64,
@@ -45,7 +45,9 @@ pub enum Failure {
         status: u64,
     },
     /// No completion or interrupt within the timeout.
-    #[error("no completion or interrupt {number} within the timeout: check the host's disk, or allow more ticks")]
+    #[error(
+        "no completion or interrupt {number} within the timeout: check the host's disk or network, or allow more ticks"
+    )]
     Timeout {
         /// Which, counted from 0.
         number: u64,
@@ -67,6 +69,9 @@ pub enum Failure {
     /// There is no HPET.
     #[error("the machine has no HPET: give QEMU `-machine hpet=on`")]
     NoHpet,
+    /// There is no network card.
+    #[error("no legacy virtio-net card on PCI bus 0: give QEMU `-device virtio-net-pci,disable-modern=on,…`")]
+    NoCard,
     /// The ROM does not know the order.
     #[error("unknown order: the ROM is of another version")]
     UnknownOrder,

@@ -1,8 +1,9 @@
-//! Workloads on the micro-guest: `disk` by its own driver, `exits`, `antipatterns`.
+//! Workloads on the micro-guest: `disk` and `net-rr` by its own drivers, `exits`, `antipatterns`.
 
 use super::antipattern_workload::antipatterns;
 use super::guest::MicroGuest;
 use super::result::{ns, result};
+use super::round_trips::round_trips;
 use super::{Completion, Direction, ExitKind, Pattern, Run, layout};
 use crate::MachineError;
 use std::time::Duration;
@@ -34,11 +35,15 @@ pub(super) fn run(
         let work = vmtax_workload::antipattern_work(workload).map_err(refused)?;
         return Ok((antipatterns(guest, workload, work, mhz, timeout)?, Series::default()));
     }
+    if workload.name == WorkloadName::NetRr {
+        let work = vmtax_workload::round_trip_work(workload).map_err(refused)?;
+        return round_trips(guest, work, mhz, timeout);
+    }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
     let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), timeout)?;
     let operations: Vec<Stamped> = requests
         .iter()
-        .map(|r| Stamped { begin: r.begin, end: r.seen, key: r.sector * u64::from(layout::SECTOR) })
+        .map(|r| Stamped { begin: r.begin, end: r.seen, key: r.place * u64::from(layout::SECTOR) })
         .collect();
     let series = Series { mhz, operations };
     let mut latency = Latency::new();

@@ -3,6 +3,17 @@
 use rustix::fd::OwnedFd;
 use std::net::SocketAddrV4;
 
+/// The hardware address of a tap on the host's side.
+pub(crate) const HOST_MAC: &str = "52:54:00:76:6d:7a";
+
+/// A hardware address as bytes.
+pub(crate) fn mac_bytes(mac: &str) -> [u8; 6] {
+    let mut bytes = [0; 6];
+    let words = mac.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes.iter_mut().zip(words).for_each(|(byte, word)| *byte = word);
+    bytes
+}
+
 /// The machine's end of its network, and where it finds the echo server there.
 pub(crate) struct NetworkLink {
     pub end: NetworkEnd,

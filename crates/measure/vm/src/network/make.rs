@@ -1,6 +1,6 @@
 //! Makes network namespaces with sockets in them. A thread enters them, and ends: the sockets stay where they were made.
 
-use super::link::NetworkEnd;
+use super::link::{HOST_MAC, NetworkEnd, mac_bytes};
 use super::veth;
 use crate::MachineError;
 use crate::sandbox::interface;
@@ -10,7 +10,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use vmtax_wire::{ECHO, NET_ADDRESS, NET_MASK};
+use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 use vmtax_workload::bulk_address;
 
 /// The server's interface: the tap, its end of the veth pair, or the loopback device. Tracepoints name interfaces alone and not their
@@ -80,7 +80,12 @@ fn behind_tap() -> Result<Made, MachineError> {
     let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
     let tap = interface::make_tap(&tun, &outside());
     tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
+    interface::set_mac(&outside(), mac_bytes(HOST_MAC))
+        .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
+    // The micro-guest answers no request for its hardware address; the other guests need none.
+    interface::set_neighbour(&outside(), NET_ADDRESS, mac_bytes(NET_MAC))
+        .map_err(|e| MachineError::system(format!("naming the guest to {}", outside()), e))?;
     listening(ECHO, NetworkEnd::Tap(tun.into()))
 }
 

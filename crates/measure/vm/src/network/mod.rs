@@ -13,7 +13,7 @@ use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
-pub(crate) use link::{NetworkEnd, NetworkLink};
+pub(crate) use link::{HOST_MAC, NetworkEnd, NetworkLink, mac_bytes};
 use make::{Made, Network, make, on_host_loopback};
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};

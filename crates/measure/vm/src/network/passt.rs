@@ -1,6 +1,7 @@
 //! passt, which connects a guest to the sockets of a network namespace: a process of its own, without rights, which QEMU reaches
 //! by a stream of packets. <https://passt.top>
 
+use super::link::{HOST_MAC, mac_bytes};
 use crate::MachineError;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
@@ -15,8 +16,6 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 
-/// Its own address on the guest's network.
-const MAC: &str = "52:54:00:76:6d:7a";
 /// How long it may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of an ARP packet, with the header of Ethernet.
@@ -34,7 +33,7 @@ pub(super) fn start(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Re
     let (address, mask, gateway) = (NET_ADDRESS.to_string(), NET_MASK.to_string(), ECHO.ip().to_string());
     let program = program.display().to_string();
     let place = ["--fd", &stream, "--ipv4-only", "--interface", loopback];
-    let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", MAC];
+    let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", HOST_MAC];
     let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
     let command = [[&program, "--foreground"].as_slice(), &place, &guest, &no_servers].concat();
     let log = setup.log.join("passt.log");
@@ -75,7 +74,7 @@ fn answers(mut stream: &UnixStream) -> io::Result<()> {
 fn arp_request() -> Vec<u8> {
     // Of Ethernet and IPv4, with their lengths; a request.
     const REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
-    let own: Vec<u8> = NET_MAC.split(':').filter_map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let own = mac_bytes(NET_MAC);
     let octets = |address: &Ipv4Addr| address.octets();
     let header = [ARP_BYTES.to_be_bytes().as_slice(), &[0xff; 6], &own, &[8, 6]].concat();
     [&header[..], &REQUEST, &own, &octets(&NET_ADDRESS), &[0; 6], &octets(ECHO.ip())].concat()

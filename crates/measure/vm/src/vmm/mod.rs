@@ -5,6 +5,7 @@ pub(crate) mod qemu;
 pub(crate) mod started;
 
 use crate::MachineError;
+use crate::network::NetworkLink;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
@@ -31,9 +32,14 @@ pub(crate) fn start_linux(
 }
 
 /// Starts the micro-guest from the file of its ROM.
-pub(crate) fn start_micro_guest(setup: &Setup<'_>, program: &VmmProgram, rom: &Path) -> Result<Started, MachineError> {
+pub(crate) fn start_micro_guest(
+    setup: &Setup<'_>,
+    program: &VmmProgram,
+    rom: &Path,
+    network: Option<NetworkLink>,
+) -> Result<Started, MachineError> {
     match program {
-        VmmProgram::Qemu(qemu) => start::start_micro_guest(setup, qemu, rom),
+        VmmProgram::Qemu(qemu) => start::start_micro_guest(setup, qemu, rom, network),
     }
 }
 

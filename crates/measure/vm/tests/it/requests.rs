@@ -25,7 +25,7 @@ fn carry_out(guest: &mut Guest, run: Run) -> Vec<MicroRequest> {
     let requests = guest.mailbox().requests().unwrap();
     assert_eq!(requests.len(), run.count as usize);
     assert!(requests.iter().all(|r| r.interrupt.is_some() == (run.completion != Completion::Polled)));
-    assert_eq!(requests.iter().map(|r| r.sector).collect::<Vec<_>>(), sectors(&run));
+    assert_eq!(requests.iter().map(|r| r.place).collect::<Vec<_>>(), sectors(&run));
     requests
 }
 
@@ -108,7 +108,7 @@ fn every_pattern_reads_the_blocks_it_should() {
                 let run = Run { block, pattern, sectors, ..reads(500, Completion::Polled) };
                 let requests = carry_out(&mut guest, run);
                 // The buffer holds what the last request read: words that each name their sector.
-                let last = requests.last().unwrap().sector;
+                let last = requests.last().unwrap().place;
                 let read = guest.memory.words()[layout::BUFFER / 8..].iter().map(|word| word.load(Ordering::Acquire));
                 let on_disk = (0..u64::from(block) / 8).map(|word| last + word / 64);
                 assert!(read.take(block as usize / 8).eq(on_disk), "{run:?}: the data is not sector {last}'s");
@@ -127,7 +127,7 @@ fn writes_land_on_the_disk_and_nowhere_else() {
             let run = Run { direction: Direction::Write, pattern, block: 8192, ..reads(100, completion) };
             let requests = carry_out(&mut guest, run);
             let mut expected: Vec<u64> = (0..DISK_SECTORS).flat_map(|sector| [sector; 64]).collect();
-            for MicroRequest { sector, .. } in requests {
+            for MicroRequest { place: sector, .. } in requests {
                 let at = sector as usize * 64;
                 expected[at..at + 1024].fill(layout::WRITE_MARK);
                 expected[at] = sector;

@@ -7,6 +7,7 @@ use super::frames::Frames;
 use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
+use crate::join::match_params::View;
 use crate::synthetic::{MAIN, facts};
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
@@ -247,7 +248,7 @@ impl World {
         if self.has_passt {
             facts.threads.push(QemuThread { tid: PASST, role: Role::Other(Role::PASST.to_owned()) });
         }
-        let mut join = Join::network(&facts, self.operations.clone(), frames, bound);
+        let mut join = Join::network(&facts, self.operations.clone(), frames, (View::Kernel, bound));
         let (mut guest, mut host) = (self.guest.iter().peekable(), self.host.iter().peekable());
         loop {
             match (guest.peek(), host.peek()) {

@@ -48,6 +48,7 @@
     .set HPET_PHYSICAL, 0xfec00000      # the 2 MiB that it is in
     .set HPET, 0x40500000
     .set DISK_MSIX, 0x40200000
+    .set CARD_OFFSET, 0x10000           # the network card, behind the disk
     .set NOWHERE_MEMORY, DISK_MSIX + 0x100000
     .set NOWHERE_PORT, 0x1234
     .set PIC_ELCR, 0x4d0                # edge or level of interrupts 0 to 7: the PIC's own, and harmless

@@ -24,17 +24,10 @@
     .endm
 
 .Lrun:
-    movl $0x80000000, %ebx              # the first virtio-blk of bus 0; rbx is its configuration address from here on
-1:  movl %ebx, %eax
-    CONFIG_SELECT
-    inl %dx, %eax
-    cmpl $0x10011af4, %eax
-    je 2f
-    addl $0x800, %ebx
-    cmpl $0x80010000, %ebx
-    jb 1b
-    FAIL FAILURE_NO_DISK
-2:  leal 0x10(%rbx), %eax
+    movl $0x10011af4, %esi
+    movl $FAILURE_NO_DISK, %edi
+    call .Lfind_virtio                  # rbx is its configuration address from here on
+    leal 0x10(%rbx), %eax
     CONFIG_SELECT
     movl $(DISK_PORTS | 1), %eax
     outl %eax, %dx
@@ -46,6 +39,7 @@
     orl $0x400, %eax                    # no INTx
 3:  outw %ax, %dx
     DISK_OUT "b %al, %dx", VIRTIO_STATUS, 0
+    xorl %r8d, %r8d
     call .Lset_msix                     # gives in esi where the device's own registers begin
     DISK_OUT "b %al, %dx", VIRTIO_STATUS, 1
     DISK_OUT "b %al, %dx", VIRTIO_STATUS, 3
@@ -225,7 +219,22 @@
     PORT_OUT 0x20, 0x20
     ret
 
-# Finds the disk's MSI-X capability, places its table, and turns it on for COMPLETION_MSIX, off otherwise.
+# Finds the first virtio device of bus 0 with vendor and number esi; failure edi where there is none.
+.Lfind_virtio:
+    movl $0x80000000, %ebx
+1:  movl %ebx, %eax
+    CONFIG_SELECT
+    inl %dx, %eax
+    cmpl %esi, %eax
+    je 2f
+    addl $0x800, %ebx
+    cmpl $0x80010000, %ebx
+    jb 1b
+    movl %edi, %ebx
+    jmp .Lfailed
+2:  ret
+
+# Finds a device's MSI-X capability, places its table r8 bytes behind DISK_MSIX, and turns it on for COMPLETION_MSIX, off otherwise.
 .Lset_msix:
     movl $0x14, %esi
     leal 0x34(%rbx), %eax
@@ -253,10 +262,11 @@
     movl %eax, %ecx
     andl $7, %ecx
     andl $0xffff8, %eax
-    leal DISK_MSIX(%rax), %edi
+    leal DISK_MSIX(%rax,%r8), %edi
     leal 0x10(%rbx,%rcx,4), %eax
     CONFIG_SELECT
     movl $DISK_PHYSICAL, %eax
+    addl %r8d, %eax
     outl %eax, %dx
     movl $APIC_PHYSICAL, (%rdi)
     movl $0, 4(%rdi)

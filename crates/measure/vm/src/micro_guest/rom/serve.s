@@ -65,6 +65,9 @@
     leaq .Lantipatterns(%rip), %rbx
     cmpq $COMMAND_ANTIPATTERNS, %rax
     je 2f
+    leaq .Lround_trips(%rip), %rbx
+    cmpq $COMMAND_ROUND_TRIPS, %rax
+    je 2f
     leaq .Lleave(%rip), %rbx
     cmpq $COMMAND_LEAVE, %rax
     je 2f
@@ -82,6 +85,7 @@
 # What a failed order may have left: a request under way, an interrupt not acknowledged.
 .Lquiet:
     PORT_OUT (DISK_PORTS + VIRTIO_STATUS), 0    # nothing answers before the first run
+    PORT_OUT (NET_PORTS + VIRTIO_STATUS), 0
     PORT_OUT 0xa1, 0xff
     PORT_OUT 0x21, 0xff
     PORT_OUT 0xa0, 0x20

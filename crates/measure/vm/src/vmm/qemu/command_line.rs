@@ -34,6 +34,7 @@ const SHARED: i32 = FIRST_DESCRIPTOR + 3;
 const SERVER: i32 = FIRST_DESCRIPTOR + 4;
 const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
+const MICRO_NETWORK: i32 = FIRST_DESCRIPTOR + 2;
 
 /// `network`: what is behind the measured network card, if there is one, and the descriptor of that.
 pub(super) fn guest(
@@ -87,11 +88,7 @@ pub(super) fn guest(
         }
     }
     if let Some((link, descriptor)) = network {
-        let card = format!(
-            "virtio-net-pci,id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC},romfile={}",
-            properties(setup.disk)
-        );
-        arguments.add(["-netdev", &backend(link, descriptor), "-device", &card]);
+        arguments.add_card("virtio-net-pci,romfile=", setup, link, descriptor);
     }
     arguments.0.extend(dummy_devices::arguments(setup.guest.disks, setup.guest.memory_regions));
     arguments.0
@@ -136,7 +133,12 @@ pub(super) fn network_descriptor(server: Option<&ServerAddress>) -> i32 {
     SERVER + i32::from(matches!(server, Some(ServerAddress::Stream(_))))
 }
 
-pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Vec<String> {
+pub(super) fn micro_guest(
+    setup: &Setup<'_>,
+    qemu: &QemuFacts,
+    rom: &Path,
+    network: Option<&NetworkLink>,
+) -> Vec<String> {
     let mut arguments = Arguments::new(qemu, MICRO_MONITOR);
     arguments.add(["-machine", micro::MACHINE, "-accel", &accelerator(setup)]);
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
@@ -148,6 +150,9 @@ pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Ve
             Disk { node, device, serial: None, file: &file, direct, aio, read_only: false, set: setup.disk }
                 .arguments(),
         );
+    }
+    if let Some(link) = network {
+        arguments.add_card(micro::NET_DEVICE, setup, link, MICRO_NETWORK);
     }
     arguments.0
 }
@@ -166,6 +171,13 @@ impl Arguments {
         arguments.add(["-name", "vmtax,debug-threads=on"]);
         arguments.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
         arguments
+    }
+
+    /// The measured network card, with what is behind it.
+    fn add_card(&mut self, device: &str, setup: &Setup<'_>, link: &NetworkLink, descriptor: i32) {
+        let properties = properties(setup.disk);
+        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{properties}");
+        self.add(["-netdev", &backend(link, descriptor), "-device", &card]);
     }
 
     fn add<const N: usize>(&mut self, arguments: [&str; N]) {

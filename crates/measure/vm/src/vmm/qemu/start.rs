@@ -47,15 +47,14 @@ pub(crate) fn start_linux(
 }
 
 /// Starts the micro-guest.
-pub(crate) fn start_micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Result<Started, MachineError> {
-    spawn(
-        setup,
-        qemu,
-        command_line::micro_guest(setup, qemu, rom),
-        Shared::create(RAM_BYTES)?,
-        Vec::new(),
-        (None, None),
-    )
+pub(crate) fn start_micro_guest(
+    setup: &Setup<'_>,
+    qemu: &QemuFacts,
+    rom: &Path,
+    network: Option<NetworkLink>,
+) -> Result<Started, MachineError> {
+    let command = command_line::micro_guest(setup, qemu, rom, network.as_ref());
+    spawn(setup, qemu, command, Shared::create(RAM_BYTES)?, Vec::new(), (None, network))
 }
 
 /// Descriptors are numbered in the order in which the command line counts on them.

@@ -10,7 +10,7 @@ pub(crate) const MIN_BYTES: u64 = 16;
 /// One packet, with all headers and options, on a card of 1,500 bytes.
 pub(crate) const MAX_BYTES: u64 = 1400;
 /// After which a request counts as lost.
-pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many requests in a row without a response mean that there is no server.
 const MAX_LOST: u32 = 5;
 /// Bytes of a request's key.

@@ -17,13 +17,14 @@ use crate::options::{self, OptionInfo, Options, Word, count, must_end, nanosecon
 use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
 use client::{Client, Transport};
-pub(crate) use client::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, no_answer};
+pub use client::RESPONSE_TIMEOUT;
+pub(crate) use client::{MAX_BYTES, MIN_BYTES, no_answer};
 use rustix::thread::gettid;
 use std::net::SocketAddrV4;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, Unanswered, WorkloadName, WorkloadSpec, round_trip_key};
 
 /// Round trips before the first that is timed: addresses are resolved, caches are warm.
-const WARM_UP: u64 = 20;
+pub const WARM_UP: u64 = 20;
 
 const COUNT: OptionInfo = count("count", "0", (0, u64::MAX), "round trips after which none starts; 0: no limit");
 
@@ -47,6 +48,32 @@ workload! {
 /// `net-rr` that ends after `count` round trips, however long they take.
 pub fn round_trips(count: u64) -> WorkloadSpec {
     WorkloadSpec::new(WorkloadName::NetRr).with(COUNT.name, count).with(options::TIME, 0)
+}
+
+/// What `net-rr` asks for, for those that do the same by other means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoundTripWork {
+    /// With every option.
+    pub spec: WorkloadSpec,
+    /// Bytes of a request and of its response.
+    pub bytes: u64,
+    /// How many round trips; 0: no limit.
+    pub count: u64,
+    /// Connections at once.
+    pub connections: u64,
+    /// Whether they go over TCP.
+    pub is_tcp: bool,
+}
+
+/// What a spec of `net-rr` asks for.
+///
+/// # Errors
+/// As [`crate::check`].
+pub fn round_trip_work(spec: &WorkloadSpec) -> Result<RoundTripWork, WorkloadError> {
+    let asked: NetRr = options_of(spec, NetRr::OPTIONS)?;
+    let spec = options::spec(spec.name, NetRr::OPTIONS, &asked.values());
+    let NetRr { size: bytes, count, connections, protocol, .. } = asked;
+    Ok(RoundTripWork { spec, bytes, count, connections, is_tcp: protocol == "tcp" })
 }
 
 /// A connection's round trips: their latency, what became of them, and the stamps of each where they are kept.
