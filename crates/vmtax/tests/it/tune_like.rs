@@ -87,7 +87,8 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"].as_array_mut().unwrap();
     let other = candidates.iter_mut().find(|one| one["name"].as_str() != Some(REMEDY)).unwrap().as_table_mut().unwrap();
     other.insert("name".into(), NO_EFFECT.into());
-    other.insert("set".into(), toml::Table::from_iter([("throttling.bps-total".into(), "1000000000000".into())]).into());
+    other
+        .insert("set".into(), toml::Table::from_iter([("throttling.bps-total".into(), "1000000000000".into())]).into());
     let file = few(&place, &plan, &[REMEDY, NO_EFFECT]);
     let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
     let outcome = outcome.says("not twinned: device <oddity> x");
