@@ -45,6 +45,9 @@ pub struct TwinOf {
     /// What of the VM the twin does not have, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_twinned: Vec<String>,
+    /// The domain's name, where it is one; absent in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_name: Option<String>,
     /// The domain as libvirt has it stored, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain_xml: Option<String>,

@@ -31,6 +31,8 @@ pub enum NetBackend {
 impl NetBackend {
     /// A variant's setting that chooses it.
     pub const KEY: &str = "backend";
+    /// Beginning of a variant's setting that is a property of it: `netdev.vhost=on`.
+    pub const PROPERTY: &str = "netdev.";
     /// Every backend, as it is written in plans and options.
     pub const NAMES: &[&str] = <NetBackend as strum::VariantNames>::VARIANTS;
 }

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// More than any help text of QEMU (its device list is 30 KiB).
 const MAX_OUTPUT: usize = 1 << 20;
+/// How often a caller is asked whether to go on.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a program printed, on both streams, and how it ended.
 #[derive(Debug)]
@@ -37,7 +39,19 @@ pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Op
 /// # Errors
 /// Where it cannot be started.
 pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answer>> {
-    let deadline = Instant::now() + limit;
+    ask_command_unless(command, limit, &|| false)
+}
+
+/// The same; what runs is also killed as soon as `is_stopped`.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn ask_command_unless(
+    command: Command,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
+) -> io::Result<Option<Answer>> {
+    let end = End { deadline: Instant::now() + limit, is_stopped };
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = {
         // The command keeps both copies of the writing end: they go with this block, else the pipe would never end.
@@ -48,7 +62,7 @@ pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answe
         raw::end_with_this_thread(&mut command);
         command.spawn()?
     };
-    let answer = read_until(&reader, deadline).and_then(|text| wait_until(&mut child, text, deadline));
+    let answer = read_until(&reader, &end).and_then(|text| wait_until(&mut child, text, &end));
     if !matches!(answer, Ok(Some(_))) {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             // It fails only when nothing is left to kill.
@@ -59,16 +73,29 @@ pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answe
     answer
 }
 
-fn read_until(reader: &OwnedFd, deadline: Instant) -> io::Result<Option<String>> {
+/// When a command is killed.
+struct End<'a> {
+    deadline: Instant,
+    is_stopped: &'a dyn Fn() -> bool,
+}
+
+impl End<'_> {
+    /// How long to wait before asking again; `None` once it has come.
+    fn left(&self) -> Option<Duration> {
+        let left = self.deadline.checked_duration_since(Instant::now()).filter(|_| !(self.is_stopped)());
+        left.map(|left| left.min(STOP_INTERVAL))
+    }
+}
+
+fn read_until(reader: &OwnedFd, end: &End<'_>) -> io::Result<Option<String>> {
     let mut output = Vec::new();
     let mut buffer = [0; 16384];
     loop {
-        let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Ok(None) };
+        let Some(left) = end.left() else { return Ok(None) };
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Ok(None),
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
         let n = rustix::io::retry_on_intr(|| rustix::io::read(reader, &mut buffer))?;
@@ -81,13 +108,13 @@ fn read_until(reader: &OwnedFd, deadline: Instant) -> io::Result<Option<String>>
 }
 
 /// A program may close its output and stay.
-fn wait_until(child: &mut Child, text: Option<String>, deadline: Instant) -> io::Result<Option<Answer>> {
+fn wait_until(child: &mut Child, text: Option<String>, end: &End<'_>) -> io::Result<Option<Answer>> {
     let Some(text) = text else { return Ok(None) };
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(Answer { success: status.success(), text }));
         }
-        if Instant::now() >= deadline {
+        if end.left().is_none() {
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -128,6 +155,18 @@ mod tests {
     #[test]
     fn a_program_that_closes_its_output_and_stays_is_killed() {
         assert!(shell("exec >&- 2>&-; sleep 60", Duration::from_millis(200)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_program_is_killed_as_soon_as_its_caller_stops() {
+        for script in ["sleep 60", "exec >&- 2>&-; sleep 60"] {
+            let start = Instant::now();
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]);
+            let is_stopped = || start.elapsed() > Duration::from_millis(200);
+            assert!(ask_command_unless(command, Duration::from_secs(60), &is_stopped).unwrap().is_none());
+            assert!(start.elapsed() < Duration::from_secs(5), "{script}");
+        }
     }
 
     #[test]

@@ -23,10 +23,10 @@ mod tracing;
 mod version;
 
 pub use collect::collect;
-pub use command::{Answer, ask_command};
+pub use command::{Answer, ask_command, ask_command_unless};
 pub use error::HostError;
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;
-pub use qemu::{best_qemu, usable_qemus};
+pub use qemu::{best_qemu, fetched_qemus};
 pub use system_files::{CpuTime, meminfo};
 pub use version::QemuVersion;

@@ -52,17 +52,20 @@ pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
     survey(None, &[]).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
 }
 
-/// All usable QEMUs of this host: those in PATH and the system's folders, the best first, then those that were fetched. Such as were
-/// built here may be patched, and are left out.
-pub fn usable_qemus() -> Vec<QemuFacts> {
+/// The QEMUs that were fetched, as far as they are usable. Such as were built here may be patched, and are left out.
+pub fn fetched_qemus() -> Vec<QemuFacts> {
     let cache = vmtax_guests::qemu::cache_dir().ok();
     let fetched = cache.map(|cache| vmtax_guests::qemu::find(&cache)).unwrap_or_default();
     let fetched = fetched.into_iter().filter(|qemu| !vmtax_guests::qemu::is_name_of_built(&qemu.name()));
-    let fetched: Vec<PathBuf> = fetched.map(|qemu| qemu.path).collect();
-    let mut all = survey(None, &fetched);
-    // A stable sort: what was fetched is used when it is named, however good it is.
-    all.sort_by_key(|found| found.as_ref().is_ok_and(|probed| fetched.contains(&probed.facts.path)));
+    let all = probe_all(&fetched.map(|qemu| qemu.path).collect::<Vec<_>>());
     all.into_iter().filter_map(|found| Some(found.ok()?.facts)).collect()
+}
+
+fn probe_all(paths: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
+    thread::scope(|scope| {
+        let begun: Vec<_> = paths.iter().map(|path| threads::begin(scope, || probe(path))).collect();
+        begun.into_iter().filter_map(Begun::result).collect()
+    })
 }
 
 /// The one named first, then all others, usable ones before the rest; each with what is wrong with it. `fetched` are such
@@ -74,13 +77,7 @@ pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result
     };
     let all = candidates(&program::folders()).into_iter().chain(fetched.iter().cloned()).collect();
     let others = distinct(all, named.as_deref());
-    let probe_all = |paths: Vec<PathBuf>| -> Vec<Result<Probed, HostError>> {
-        thread::scope(|scope| {
-            let begun: Vec<_> = paths.iter().map(|path| threads::begin(scope, || probe(path))).collect();
-            begun.into_iter().filter_map(Begun::result).collect()
-        })
-    };
-    let mut found = probe_all(named.iter().cloned().chain(others).collect());
+    let mut found = probe_all(&named.iter().cloned().chain(others).collect::<Vec<_>>());
     let first_other = named.iter().count();
     found[first_other..].sort_by_key(rank);
     if let Some(error) = unknown {

@@ -3,14 +3,38 @@
 use crate::MachineError;
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What can be set, and where the kernel has it; `*` stands for every CPU.
-const KNOWN: [(&str, &str); 3] = [
+const KNOWN: [(&str, &str); 6] = [
     ("halt-poll-ns", "/sys/module/kvm/parameters/halt_poll_ns"),
     ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    ("ksm", "/sys/kernel/mm/ksm/run"),
+    ("nx-huge-pages", "/sys/module/kvm/parameters/nx_huge_pages"),
+    ("l1d-flush", "/sys/module/kvm_intel/parameters/vmentry_l1d_flush"),
     ("governor", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
 ];
+
+/// Why a setting, by name without `host.`, is no change on this host; `None` where it is one.
+pub fn host_setting_fault(name: &str, value: &str) -> Option<&'static str> {
+    setting_fault(Path::new("/"), name, value)
+}
+
+fn setting_fault(root: &Path, name: &str, value: &str) -> Option<&'static str> {
+    let pattern = KNOWN.iter().find(|(known, _)| *known == name).map_or("", |(_, pattern)| pattern);
+    let files = files(root, pattern);
+    // Root may open a file of sysfs that nobody may write; the kernel refuses what is written.
+    let is_writable = |file: &PathBuf| file.metadata().is_ok_and(|about| about.permissions().mode() & 0o222 != 0);
+    match files.iter().find(|file| !is_writable(file)) {
+        None if files.is_empty() => Some("this host does not have it"),
+        Some(_) => Some("this host's kernel does not let it be changed"),
+        None => files
+            .iter()
+            .all(|file| value_in_effect(file).is_ok_and(|now| now == value))
+            .then_some("it is the host's setting already"),
+    }
+}
 
 /// Changed settings. Restored on drop, without reporting errors.
 #[derive(Debug, Default)]
@@ -144,6 +168,17 @@ mod tests {
         assert_eq!(value_in_effect(&file).unwrap(), "madvise");
         let missing = HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
         assert!(missing.unwrap_err().to_string().contains("leave the setting out"));
+    }
+
+    #[test]
+    fn a_setting_that_is_no_change_is_known_before_a_guest_boots() {
+        let (root, file) = place(KNOWN[0].1, "200000\n");
+        let fault = |name, value| setting_fault(root.path(), name, value);
+        assert_eq!(fault("halt-poll-ns", "0"), None);
+        assert!(fault("halt-poll-ns", "200000").unwrap().contains("already"));
+        assert!(fault("thp", "always").unwrap().contains("does not have it"));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+        assert!(fault("halt-poll-ns", "0").unwrap().contains("changed"));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use agent::messages::{Files, no_files};
 pub use agent::streams::Streams;
 pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
 pub use error::MachineError;
-pub use host_settings::HostSettings;
+pub use host_settings::{HostSettings, host_setting_fault};
 pub use interrupt::Interrupt;
 pub use live::{Fleet, Level, Sample, remove_stale_histograms};
 pub use network::network_device;
@@ -49,7 +49,8 @@ pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin};
 pub use vm::{FindError, Vm, running};
-pub use vmm::qemu::disk_arguments::{file_option, is_image_setting};
+pub use vmm::qemu::disk_arguments::{IOTHREAD, file_option, is_image_setting};
+pub use vmm::qemu::disk_devices::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{

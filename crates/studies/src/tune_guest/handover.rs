@@ -3,7 +3,7 @@
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTuneFindings, TuneVerdict, Variant};
-use vmtax_vm::{driver_attribute, edit_domain, file_option, is_image_setting};
+use vmtax_vm::{DiskDevices, IOTHREAD, driver_attribute, edit_domain, file_option, is_image_setting};
 
 type Settings = BTreeMap<String, String>;
 
@@ -80,36 +80,52 @@ fn set_of(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
     settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).filter(|(key, value)| !is_nothing(key, value))
 }
 
+/// The properties of the disk's iothread, without their prefix.
+fn iothread_properties(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
+    set_of(settings).filter_map(|(key, value)| Some((key.strip_prefix(IOTHREAD)?, value)))
+}
+
+/// libvirt's element of an iothread with these properties; `None` where it needs none. Those that libvirt does not know are left out.
+fn iothread_element(settings: &Settings) -> Option<String> {
+    let (mut poll, mut pool) = (String::new(), String::new());
+    for (key, value) in iothread_properties(settings) {
+        match key {
+            "poll-max-ns" => poll += &format!(" max='{value}'"),
+            "poll-grow" | "poll-shrink" => poll += &format!(" {}='{value}'", key.trim_start_matches("poll-")),
+            "thread-pool-min" | "thread-pool-max" => pool += &format!(" {}='{value}'", key.replace('-', "_")),
+            _ => {}
+        }
+    }
+    let poll = if poll.is_empty() { poll } else { format!("<poll{poll}/>") };
+    (!poll.is_empty() || !pool.is_empty()).then(|| format!("<iothread id='1'{pool}>{poll}</iothread>"))
+}
+
 /// QEMU's arguments of a disk with these settings.
 fn arguments(settings: &Settings) -> Vec<String> {
     let mut drive = format!("-drive file=DISK,format={},if=none,id=disk0", format_of(settings));
-    let (controller, front) = match settings.get("bus").map(String::as_str) {
-        Some("virtio-scsi") => (Some("-device virtio-scsi-pci,id=scsi0"), "-device scsi-hd,bus=scsi0.0,drive=disk0"),
-        Some("sata") => (Some("-device ahci,id=ahci0"), "-device ide-hd,bus=ahci0.0,drive=disk0"),
-        Some("ide") => (None, "-device ide-hd,bus=ide.0,drive=disk0"),
-        Some("nvme") => (None, "-device nvme,serial=disk0,drive=disk0"),
-        _ => (None, "-device virtio-blk-pci,drive=disk0"),
-    };
-    let is_scsi = controller.is_some_and(|controller| controller.contains("scsi"));
-    let (mut controller, mut front) = (controller.map(str::to_owned), front.to_owned());
-    // Of a SCSI disk the controller has what is of virtio.
-    let device = controller.as_mut().filter(|_| is_scsi).unwrap_or(&mut front);
+    let devices = DiskDevices::of(settings.get("bus").map(String::as_str));
+    let mut controller = devices.controller.map(|controller| format!("-device {controller},id=controller0"));
+    let bus = controller.as_ref().map(|_| "controller0.0").or(devices.bus);
+    let bus = bus.map_or(String::new(), |bus| format!(",bus={bus}"));
+    // NVMe's has to have one.
+    let serial = if devices.disk == "nvme" { ",serial=disk0" } else { "" };
+    let mut front = format!("-device {}{bus}{serial},drive=disk0", devices.disk);
     let mut object = None;
     for (key, value) in set_of(settings) {
+        let device = controller.as_mut().filter(|_| devices.is_of_controller(key)).unwrap_or(&mut front);
         if key == "iothread" {
-            object = Some("-object iothread,id=iothread0".to_owned());
+            let properties: String =
+                iothread_properties(settings).map(|(key, value)| format!(",{key}={value}")).collect();
+            object = Some(format!("-object iothread,id=iothread0{properties}"));
             *device += ",iothread=iothread0";
+        } else if key.starts_with(IOTHREAD) {
+            // Above, at the object.
         } else if DRIVE.contains(&key) || key.starts_with("throttling.") || is_image_setting(key, value) {
             drive += &format!(",{key}={value}");
         } else if let Some(key) = file_option(key) {
             drive += &format!(",file.{key}={value}");
         } else {
-            let name = match key {
-                "num-queues" if is_scsi => "num_queues",
-                "queue-size" if is_scsi => "virtqueue_size",
-                key => key.strip_prefix("device.").unwrap_or(key),
-            };
-            *device += &format!(",{name}={value}");
+            *device += &format!(",{}={value}", devices.property(key));
         }
     }
     object.into_iter().chain([drive]).chain(controller).chain([front]).collect()
@@ -130,8 +146,10 @@ fn qemu(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> 
 }
 
 fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) -> String {
-    let is_missing =
-        |(key, value): &(&str, &str)| attribute_of(key).is_none() && !is_property(key, value) && *key != "cache-size";
+    let is_missing = |(key, value): &(&str, &str)| {
+        let is_of_iothread = key.starts_with("iothread.poll-") || key.starts_with("iothread.thread-pool-");
+        attribute_of(key).is_none() && !is_property(key, value) && *key != "cache-size" && !is_of_iothread
+    };
     let missing = set_of(after).filter(is_missing);
     let missing = missing.map(|(key, value)| format!("libvirt has no element for it: {key}={value}"));
     let cache = after.get("cache-size").map(|bytes| {
@@ -159,10 +177,11 @@ fn libvirt(answer: &str, traps: &[String], before: &Settings, after: &Settings) 
     };
     let limits = before.iter().any(|(key, value)| key.starts_with("throttling.") && after.get(key) != Some(value));
     let limits = if limits { "      <!-- Remove <iotune>. -->\n" } else { "" };
-    let iothreads = match has_iothread {
-        true => "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n",
-        false => "",
-    };
+    let element = iothread_element(after);
+    let element =
+        element.map_or(String::new(), |element| format!("  <iothreadids>\n    {element}\n  </iothreadids>\n"));
+    let note = "  <!-- One more than the domain has; iothread= below is its number. -->\n  <iothreads>1</iothreads>\n";
+    let iothreads = if has_iothread { format!("{note}{element}") } else { String::new() };
     format!(
         "<!-- {}\n{notes}     virsh edit DOMAIN: set these in the domain; FORMAT is the image's, raw or qcow2. Then shut the domain down and start it.\n     \
          Undo, what it was compared with: {}{} -->\n\
@@ -183,7 +202,8 @@ fn attribute_of(key: &str) -> Option<&'static str> {
 fn is_property(key: &str, value: &str) -> bool {
     // The block layer's discard and virtio-blk's have the same name.
     let is_attribute = attribute_of(key).is_some() && !(key == "discard" && ["on", "off"].contains(&value));
-    !is_attribute && !key.starts_with("throttling.") && file_option(key).is_none() && !is_image_setting(key, value)
+    let is_elsewhere = key.starts_with("throttling.") || key.starts_with(IOTHREAD);
+    !is_attribute && !is_elsewhere && file_option(key).is_none() && !is_image_setting(key, value)
 }
 
 /// A value in an attribute of XML, between single quotes.
@@ -287,17 +307,37 @@ mod tests {
             xml.contains("name='discard' type='bool' value='false'") && xml.contains("'&lt;a&apos;b&gt;'"),
             "{xml}"
         );
-        let scsi = settings(&[("bus", "virtio-scsi"), ("cache", "none"), ("format", "qcow2"), ("num-queues", "2")]);
+        let scsi = settings(&[
+            ("bus", "virtio-scsi"),
+            ("cache", "none"),
+            ("format", "qcow2"),
+            ("logical_block_size", "4096"),
+            ("num-queues", "2"),
+        ]);
         let virtio = settings(&[("bus", "virtio-blk"), ("cache", "none"), ("format", "raw"), ("cache-size", "9")]);
         let text = qemu("", &[], &scsi, &virtio);
         assert!(
-            text.contains("# -device virtio-scsi-pci,id=scsi0,num_queues=2\n# -device scsi-hd,bus=scsi0.0"),
+            text.contains("# -device virtio-scsi-pci,id=controller0,num_queues=2\n# -device scsi-hd,bus=controller0.0,drive=disk0,logical_block_size=4096\n"),
             "{text}"
         );
         assert!(text.contains("qemu-img convert -O raw DISK NEW") && text.contains("format=raw,if=none"), "{text}");
         let xml = libvirt("", &[], &scsi, &virtio);
         assert!(xml.contains("bus='virtio'") && xml.contains("<max_size unit='bytes'>9<"), "{xml}");
-        assert!(!xml.contains("qemu:property") && !xml.contains("no element"), "{xml}");
+        assert!(!xml.contains("<qemu:override>") && !xml.contains("no element"), "{xml}");
+        let polled = settings(&[
+            ("iothread", "on"),
+            ("iothread.aio-max-batch", "128"),
+            ("iothread.poll-max-ns", "0"),
+            ("iothread.thread-pool-min", "16"),
+        ]);
+        let text = qemu("", &[], &settings(&[]), &polled);
+        assert!(
+            text.contains("-object iothread,id=iothread0,aio-max-batch=128,poll-max-ns=0,thread-pool-min=16\n"),
+            "{text}"
+        );
+        let xml = libvirt("", &[], &settings(&[]), &polled);
+        assert!(xml.contains("<iothread id='1' thread_pool_min='16'><poll max='0'/></iothread>"), "{xml}");
+        assert!(xml.contains("has no element for it: iothread.aio-max-batch=128"), "{xml}");
         let text = undo(&before, &after);
         assert!(text.contains("| `cache=none` | `cache=writethrough` |"), "{text}");
         assert!(text.contains("| `iothread=on` | leave it out |"), "{text}");

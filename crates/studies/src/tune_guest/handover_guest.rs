@@ -44,13 +44,19 @@ fn qemu(key: &str, value: Option<&str>) -> String {
         _ => {
             let cpu = property("cpu-flag.").map(|word| format!("`-cpu MODEL,{word}`"));
             let accel = property("accel.").map(|word| format!("`-accel ACCELERATOR,{word}`"));
+            let kind = if key == "memory-backend.hugetlb" { "memfd" } else { "ram" };
             let memory = property("memory-backend.").map(|word| {
-                format!("`-object memory-backend-ram,id=memory,size=SIZE,{word} -machine TYPE,memory-backend=memory`")
+                format!(
+                    "`-object memory-backend-{kind},id=memory,size=SIZE,{word} -machine TYPE,memory-backend=memory`"
+                )
             });
             let kernel = property(Guest::KERNEL_ARG).map(|word| format!("guest's boot loader, or `-append`: `{word}`"));
             let share = key.strip_prefix("share.").map(|name| of_share(name, value));
             let host = key.strip_prefix(Variant::OF_HOST).map(|name| of_host(name, value));
-            let others = cpu.or(accel).or(memory).or(kernel).or(share).or(host);
+            let queue = key.strip_prefix(Guest::BLOCK_QUEUE);
+            let queue = queue.map(|name| format!("guest: `echo {value} > /sys/block/DISK/queue/{name}`"));
+            let netdev = property(NetBackend::PROPERTY).map(|word| format!("`-netdev BACKEND,id=NETDEV,{word}`"));
+            let others = cpu.or(accel).or(memory).or(kernel).or(share).or(host).or(queue).or(netdev);
             others.unwrap_or_else(|| format!("`-device virtio-net-pci,netdev=NETDEV,{key}={value}`"))
         }
     }
@@ -58,13 +64,15 @@ fn qemu(key: &str, value: Option<&str>) -> String {
 
 /// Where a setting that is removed stands.
 fn option_of(key: &str) -> String {
-    const PLACES: [(&str, &str); 6] = [
+    const PLACES: [(&str, &str); 8] = [
         ("cpu-flag.", "`-cpu`"),
         ("accel.", "`-accel`"),
         ("memory-backend.", "the guest's memory object"),
         (Guest::KERNEL_ARG, "the guest's kernel command line"),
         ("share.", "the share's arguments and its mount"),
         (Variant::OF_HOST, "what sets it on the host"),
+        (Guest::BLOCK_QUEUE, "what sets it in the guest"),
+        (NetBackend::PROPERTY, "`-netdev`"),
     ];
     let at = |(prefix, place): (&str, &str)| Some(format!("`{}` from {place}", key.strip_prefix(prefix)?));
     PLACES.into_iter().find_map(at).unwrap_or_else(|| format!("`{key}`"))
@@ -89,6 +97,9 @@ fn of_share(name: &str, value: &str) -> String {
 fn of_host(name: &str, value: &str) -> String {
     match name {
         "thp" => format!("`echo {value} > /sys/kernel/mm/transparent_hugepage/enabled` on the host"),
+        "ksm" => format!("`echo {value} > /sys/kernel/mm/ksm/run` on the host"),
+        "nx-huge-pages" => format!("`echo {value} > /sys/module/kvm/parameters/nx_huge_pages` on the host"),
+        "l1d-flush" => format!("`echo {value} > /sys/module/kvm_intel/parameters/vmentry_l1d_flush` on the host"),
         "halt-poll-ns" => format!("`echo {value} > /sys/module/kvm/parameters/halt_poll_ns` on the host"),
         name => format!("`{name}={value}` on the host"),
     }
@@ -105,10 +116,17 @@ fn libvirt(key: &str, value: Option<&str>) -> String {
         NetBackend::KEY if text == "tap" => "`<interface type='bridge'>`".to_owned(),
         "rx_queue_size" => format!("`<driver rx_queue_size='{text}'/>` of `<interface>`"),
         "memory-backend.prealloc" => "`<memoryBacking><allocation mode='immediate'/></memoryBacking>`".to_owned(),
+        "memory-backend.hugetlb" => "`<memoryBacking><hugepages/></memoryBacking>`".to_owned(),
+        "cpu-model" if text == "host" => "`<cpu mode='host-passthrough'/>`".to_owned(),
+        "netdev.vhost" => "`<driver name='vhost'/>` of `<interface>`".to_owned(),
         "accel.tb-size" => format!("`<features><tcg><tb-cache unit='MiB'>{text}</tb-cache></tcg></features>`"),
         "share.security-model" => "`<filesystem accessmode='…'>`".to_owned(),
         "share" if text == "virtiofs" => {
             "`<filesystem type='mount'><driver type='virtiofs'/></filesystem>`, `<memoryBacking><access mode='shared'/>`".to_owned()
+        }
+        _ if key.starts_with(Guest::BLOCK_QUEUE) => {
+            let name = key.trim_start_matches(Guest::BLOCK_QUEUE);
+            format!("not of a domain; in the guest's `/etc/udev/rules.d`: `ACTION==\"add|change\", KERNEL==\"DISK\", ATTR{{queue/{name}}}=\"{text}\"`")
         }
         _ if key.starts_with("kernel-arg") => "`<cmdline>` where it has `<kernel>`; else in the guest".to_owned(),
         _ if key.starts_with(Variant::OF_HOST) => "not of a domain".to_owned(),
@@ -139,6 +157,14 @@ mod tests {
         assert!(text.contains("-netdev stream") && text.contains("<backend type='passt'/>"), "{text}");
         let text = of("share.msize", None, Some("512000"));
         assert!(text.contains("`msize=512000`") && text.ends_with("| leave it out |\n"), "{text}");
+        let text = of("block-queue.read_ahead_kb", None, Some("4096"));
+        assert!(text.contains("`echo 4096 > /sys/block/DISK/queue/read_ahead_kb`"), "{text}");
+        assert!(text.contains("ATTR{queue/read_ahead_kb}=\"4096\"") && text.contains("leave it out"), "{text}");
+        let text = of("netdev.vhost", None, Some("on"));
+        assert!(
+            text.contains("-netdev BACKEND,id=NETDEV,vhost=on") && text.contains("<driver name='vhost'/>"),
+            "{text}"
+        );
         assert!(of("host.thp", None, Some("always")).contains("transparent_hugepage/enabled"));
         assert!(of("tx", Some("timer"), Some("bh")).contains("virtio-net-pci,netdev=NETDEV,tx=bh"));
     }

@@ -72,8 +72,8 @@ pub(super) fn size(twin: &mut Twin, is_uncovered: bool, writes: bool) {
 
 /// What the plan has of it.
 pub(super) fn notes(twin: Twin) -> TwinOf {
-    let Twin { source, disk, not_twinned, domain_xml, .. } = twin;
-    TwinOf { source, disk: disk.name, image: disk.file, not_twinned, domain_xml }
+    let Twin { source, disk, not_twinned, domain_name, domain_xml, .. } = twin;
+    TwinOf { source, disk: disk.name, image: disk.file, not_twinned, domain_name, domain_xml }
 }
 
 /// The host's free memory, MiB: `MemAvailable`.

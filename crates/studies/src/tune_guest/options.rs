@@ -1,6 +1,6 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
-use super::candidates::{Settings, Tuned, candidates, defaults, uncovered};
+use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered};
 use super::fio::{self, Job};
 use super::like;
 use crate::exec::root_share;
@@ -8,8 +8,8 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, Metric, NotTried, Plan, Study, Tree, Variant,
-    WorkloadName, WorkloadSpec,
+    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric, NotTried, Plan, Study, Tree,
+    Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
@@ -97,13 +97,19 @@ impl GuestTuneOptions {
         // One that cannot be used is an error of the run, with its reason.
         let qemu = baseline.qemu().or(self.common.guest.qemu.as_deref()).or(guest.qemu.as_deref());
         let of_guest = qemu.and_then(|named| vmtax_host::best_qemu(Some(named)).ok());
-        let qemus = vmtax_host::usable_qemus();
-        let tuned = Tuned {
+        let qemus: Vec<_> = host.qemu.iter().cloned().chain(vmtax_host::fetched_qemus()).collect();
+        let of_options = &self.common.guest.settings;
+        let target = TuneTarget {
             qemu: of_guest.as_ref().or(host.qemu.first()),
             qemus: &qemus,
             machine,
-            cpus: self.common.guest.settings.cpus.unwrap_or(guest.cpus),
+            cpus: of_options.cpus.unwrap_or(guest.cpus),
+            cpu_model: baseline.get("cpu-model").or(of_options.cpu_model.as_deref()).or(guest.cpu_model.as_deref()),
             host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            has_hardware_kvm: host.kvm.class == KvmClass::Hardware,
+            has_huge_pages: has_huge_pages(of_options.memory.unwrap_or(guest.memory_mib)),
+            has_large_sectors: has_large_sectors(),
+            host_fault: vmtax_vm::host_setting_fault,
             workload: workload.name,
             command: argv.unwrap_or_default(),
             requests: work.as_ref(),
@@ -112,7 +118,7 @@ impl GuestTuneOptions {
             allowed: how.allowed,
             named: &named,
         };
-        let (mut candidates, mut not_tried) = candidates(&tuned, &baseline.set);
+        let (mut candidates, mut not_tried) = candidates(&target, &baseline.set);
         for more in candidates.drain(GuestTuneSpec::MAX_CANDIDATES.min(candidates.len())..) {
             let why = format!("more than {} changes do not fit into a tuning", GuestTuneSpec::MAX_CANDIDATES);
             not_tried.push(NotTried { action: more.name, line: String::new(), why });
@@ -174,6 +180,22 @@ impl GuestTuneOptions {
             ),
         }
     }
+}
+
+/// Whether huge pages for a guest's memory are free.
+fn has_huge_pages(memory_mib: u32) -> bool {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let number = |key| vmtax_host::meminfo(&text, key).unwrap_or(0);
+    number("HugePages_Free").saturating_mul(number("Hugepagesize")) >> 10 >= u64::from(memory_mib)
+}
+
+/// Whether a disk of the host has sectors of 4 KiB alone.
+fn has_large_sectors() -> bool {
+    let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    // Not those in memory, or on files.
+    let disks = disks.filter(|disk| disk.path().join("device").exists());
+    let mut sizes = disks.filter_map(|disk| std::fs::read_to_string(disk.path().join("queue/logical_block_size")).ok());
+    sizes.any(|size| size.trim() == "4096")
 }
 
 /// How a tuning is measured.

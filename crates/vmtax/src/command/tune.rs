@@ -17,7 +17,7 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     recording_folder::check(output)?;
     let host = doctor::facts(None);
     let display = Display::new(1, output.verbosity());
-    display.note("diagnosing the VM for 10 s");
+    display.note("diagnosing the VM for 10 s: what is tried depends on it");
     // The diagnosis stands among the others; --output is the tuning's.
     let beside = RecordArgs { output: None, ..output.clone() };
     let Recorded { folder, .. } = record(&diagnosis, host.clone(), &beside, &display, None)?;

@@ -95,14 +95,23 @@ fn screened(
 ) -> Vec<usize> {
     let base = outcome.base.clone();
     let beside: Vec<Series> = (0..alone.0.len()).map(|one| measured.screening(&base, one)).collect();
+    let mut needless_ones = Vec::new();
+    let is_open = |one: &usize| {
+        let is_decided = base.contains(one) || outcome.failed.contains_key(one);
+        let harms = alone.0[*one].decision() == Some(Decision::Harms);
+        !is_decided && !harms && measured.refused(*one).is_none()
+    };
+    let mut screened = Vec::new();
+    for one in (0..beside.len()).filter(is_open) {
+        match needless(measured, baseline, &base, one) {
+            Some(why) => needless_ones.push((one, why)),
+            None => screened.push(one),
+        }
+    }
+    outcome.left_out.extend(needless_ones);
     let mut dropped = alone.1.clone();
-    if let [first] = *base {
-        let left = |one: &usize| {
-            let harms = alone.0[*one].decision() == Some(Decision::Harms);
-            let is_left = *one != first && !harms && measured.refused(*one).is_none() && !dropped.contains_key(one);
-            is_left && needless(measured, baseline, &base, *one).is_none()
-        };
-        let left = (0..beside.len()).filter(left).collect();
+    if !base.is_empty() {
+        let left = screened.iter().copied().filter(|one| !dropped.contains_key(one)).collect();
         // What they saved before the first was known counts as well.
         let joined = |one: usize| {
             let before = alone.0[one].logs.iter().take(BEFORE_FIRST);
@@ -115,16 +124,8 @@ fn screened(
         dropped.extend(self::dropped(measured, start_s, left, &halvings));
     }
     let (mut open, mut helped): (Vec<Vec<usize>>, Vec<(usize, f64)>) = Default::default();
-    for (candidate, series) in beside.iter().enumerate() {
-        let is_decided = base.contains(&candidate) || outcome.failed.contains_key(&candidate);
-        let harms = alone.0[candidate].decision() == Some(Decision::Harms);
-        if is_decided || harms || measured.refused(candidate).is_some() {
-            continue;
-        }
-        if let Some(why) = needless(measured, baseline, &base, candidate) {
-            outcome.left_out.insert(candidate, why);
-            continue;
-        }
+    for candidate in screened {
+        let series = &beside[candidate];
         match series.decision() {
             Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
                 outcome.left_out.insert(candidate, "faster by less than 2 %".to_owned());

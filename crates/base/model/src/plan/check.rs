@@ -117,6 +117,10 @@ impl Plan {
             );
         }
         let refused = |what: &str| Err(variant.fault(what));
+        let has_iothread = variant.get("iothread").is_some_and(|value| value == "on");
+        if !has_iothread && variant.set.keys().any(|key| key.starts_with("iothread.")) {
+            return refused("iothread.PROPERTY is of the disk's iothread: set iothread=on, or leave it out");
+        }
         if variant.backend()?.is_some() && !self.workloads.iter().any(|w| w.name.needs_network()) {
             return refused(
                 "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",

@@ -125,8 +125,12 @@ impl Guest {
     ];
 
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
-    /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`).
-    pub const PROPERTIES: [&str; 3] = ["cpu-flag.", "accel.", "memory-backend."];
+    /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
+    /// [`Guest::BLOCK_QUEUE`].
+    pub const PROPERTIES: [&str; 4] = ["cpu-flag.", "accel.", "memory-backend.", Guest::BLOCK_QUEUE];
+    /// Beginning of an attribute of the measured disk's request queue in a guest with a kernel (`/sys/block/DISK/queue`):
+    /// `block-queue.read_ahead_kb=4096`.
+    pub const BLOCK_QUEUE: &str = "block-queue.";
     /// Beginning of a single argument of the kernel: `kernel-arg.idle=poll`.
     pub const KERNEL_ARG: &str = "kernel-arg.";
 
@@ -137,10 +141,14 @@ impl Guest {
             || Guest::PROPERTIES.iter().any(|prefix| key.starts_with(prefix))
     }
 
-    /// The properties of one kind, as QEMU takes them behind a name: `,tb-size=512`. `prefix` is of [`Guest::PROPERTIES`].
-    pub fn properties_of(&self, prefix: &str) -> String {
-        let own = self.properties.iter().filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, value)));
-        own.map(|(key, value)| format!(",{key}={}", value.replace(',', ",,"))).collect()
+    /// The properties of one kind, without their `prefix` of [`Guest::PROPERTIES`].
+    pub fn properties_of(&self, prefix: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.properties.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
+    }
+
+    /// The same, as QEMU takes them behind a name: `,tb-size=512`.
+    pub fn qemu_properties(&self, prefix: &str) -> String {
+        self.properties_of(prefix).map(|(key, value)| format!(",{key}={}", value.replace(',', ",,"))).collect()
     }
 
     /// This guest with those of the settings that are [`Guest::has_setting`]: a kernel brings its own modules, arguments come
@@ -220,8 +228,9 @@ impl Guest {
             text(&format!("guest.properties: {key}"), value, Guest::MAX_LEN)?;
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
                 return Err(PlanError::Invalid(format!(
-                    "guest.properties: '{}' is no property: give cpu-flag.NAME, accel.NAME or memory-backend.NAME",
-                    key.escape_default()
+                    "guest.properties: '{}' is no property: give {}NAME",
+                    key.escape_default(),
+                    Guest::PROPERTIES.join("NAME, ")
                 )));
             }
         }
@@ -321,7 +330,7 @@ mod tests {
         ];
         let guest = usual.with(&set(&words)).unwrap();
         assert_eq!(guest.kernel_args.as_deref(), Some("a=1 idle=poll"));
-        let of = |prefix| guest.properties_of(prefix);
+        let of = |prefix| guest.qemu_properties(prefix);
         assert_eq!(
             [of("accel."), of("cpu-flag."), of("memory-backend.")],
             [",tb-size=8,thread=single", ",x2apic=off", ""]

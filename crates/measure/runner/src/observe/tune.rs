@@ -6,7 +6,7 @@ use crate::RunError;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vmtax_host::ask_command;
+use vmtax_host::ask_command_unless;
 use vmtax_model::{LiveSetting, PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{ChangeError, Changes, Fleet, Level};
@@ -86,6 +86,10 @@ enum Stopped {
 }
 
 impl Stopped {
+    fn interrupted() -> Stopped {
+        Stopped::Ended("it was interrupted".to_owned())
+    }
+
     fn why(self) -> String {
         match self {
             Stopped::Refused(_, why) | Stopped::Ended(why) => why,
@@ -158,7 +162,7 @@ impl Bench<'_> {
             }
         };
         if self.is_stopped() {
-            return Err(Stopped::Ended("it was interrupted".to_owned()));
+            return Err(Stopped::interrupted());
         }
         Ok(TuneBlock { before, after: self.sample()?, printed })
     }
@@ -178,7 +182,11 @@ impl Bench<'_> {
         let failed = |why: String| Stopped::Ended(format!("the command of --metric-command, `{line}`, {why}"));
         let mut command = Command::new("sh");
         command.arg("-c").arg(line);
-        let answer = ask_command(command, COMMAND_TIMEOUT).map_err(|e| failed(format!("could not be run: {e}")))?;
+        let answer = ask_command_unless(command, COMMAND_TIMEOUT, &|| self.is_stopped())
+            .map_err(|e| failed(format!("could not be run: {e}")))?;
+        if self.is_stopped() {
+            return Err(Stopped::interrupted());
+        }
         let answer = answer.ok_or_else(|| failed("did not end within 60 s".to_owned()))?;
         if !answer.success {
             return Err(failed(format!("failed: {}", answer.text.lines().next().unwrap_or_default())));

@@ -4,6 +4,7 @@ use super::definition::{Twin, TwinDisk, choose};
 use super::error::TwinError;
 use super::properties::{of_device, of_machine, switch};
 use crate::vmm::qemu::arguments::{Arguments, Properties};
+use crate::vmm::qemu::disk_arguments::IOTHREAD;
 use crate::vmm::qemu::disks::MAX_NODES;
 use std::path::PathBuf;
 use vmtax_host::find_program;
@@ -58,8 +59,12 @@ const SILENT: [&str; 44] = [
     "m",
 ];
 
+/// Properties of an iothread that a twin takes over.
+const OF_IOTHREAD: [&str; 6] =
+    ["poll-max-ns", "poll-grow", "poll-shrink", "aio-max-batch", "thread-pool-min", "thread-pool-max"];
+
 /// A disk's device or drive, with all that its options say.
-struct Found {
+struct DiskOptions {
     name: String,
     bus: &'static str,
     /// Of the device; empty for `-drive if=virtio`.
@@ -122,7 +127,7 @@ pub(super) fn is_program(word: &str) -> bool {
 }
 
 /// The disks that it names, those with a device first.
-fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<Found> {
+fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<DiskOptions> {
     let mut all = Vec::new();
     let mut served: Vec<String> = Vec::new();
     for device in arguments.properties("device") {
@@ -142,7 +147,7 @@ fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<Found> {
                 continue;
             }
         };
-        all.push(Found { name, bus, device, nodes: nodes(arguments, &drive) });
+        all.push(DiskOptions { name, bus, device, nodes: nodes(arguments, &drive) });
     }
     for (number, drive) in arguments.properties("drive").enumerate() {
         let name = drive.get("id").map_or_else(|| format!("drive{number}"), str::to_owned);
@@ -158,11 +163,16 @@ fn disks(arguments: &Arguments, twin: &mut Twin) -> Vec<Found> {
             (_, "scsi") => "virtio-scsi",
             _ => "ide",
         };
-        all.push(Found { name, bus, device: Properties::default(), nodes: vec![drive] });
+        all.push(DiskOptions { name, bus, device: Properties::default(), nodes: vec![drive] });
     }
     for (option, file) in arguments.options().filter(|(option, _)| ["hda", "hdb", "hdc", "hdd"].contains(option)) {
         let drive = Properties::parse(&format!("file={}", crate::vmm::qemu::arguments::escaped(file)));
-        all.push(Found { name: option.to_owned(), bus: "ide", device: Properties::default(), nodes: vec![drive] });
+        all.push(DiskOptions {
+            name: option.to_owned(),
+            bus: "ide",
+            device: Properties::default(),
+            nodes: vec![drive],
+        });
     }
     all.retain(|disk| {
         let is_read_only = |node: &Properties| {
@@ -198,21 +208,21 @@ fn nodes(arguments: &Arguments, name: &str) -> Vec<Properties> {
 }
 
 /// Reads the disk that is tuned.
-fn read_disk(twin: &mut Twin, found: &Found, arguments: &Arguments) {
+fn read_disk(twin: &mut Twin, found: &DiskOptions, arguments: &Arguments) {
     twin.disk = TwinDisk { name: found.name.clone(), ..TwinDisk::default() };
     if found.bus != "virtio-blk" {
         twin.disk.set("bus", found.bus);
     }
     of_device(twin, &found.device);
-    let has_iothread = |device: &Properties| device.get("iothread").is_some();
-    let mut is_served = has_iothread(&found.device);
+    let iothread_of = |device: &Properties| device.get("iothread").map(str::to_owned);
+    let mut iothread = iothread_of(&found.device);
     // A controller's ID is that of its bus without the number behind the dot.
     let controller = found.device.get("bus").and_then(|bus| bus.split('.').next()).unwrap_or_default();
     if found.bus == "virtio-scsi" {
         let owner = arguments.properties("device").find(|device| device.get("id") == Some(controller));
         match owner {
             Some(owner) if owner.first("driver").is_some_and(|driver| driver.starts_with("virtio-scsi")) => {
-                is_served |= has_iothread(&owner);
+                iothread = iothread.or_else(|| iothread_of(&owner));
                 of_device(twin, &owner);
             }
             Some(owner) => {
@@ -222,8 +232,12 @@ fn read_disk(twin: &mut Twin, found: &Found, arguments: &Arguments) {
             None => {}
         }
     }
-    if is_served {
+    if let Some(id) = iothread {
         twin.disk.set("iothread", "on");
+        let object = arguments.properties("object").find(|object| object.get("id") == Some(&id));
+        for (key, value) in object.iter().flat_map(|object| object.all()).filter(|(key, _)| OF_IOTHREAD.contains(key)) {
+            twin.disk.set(&format!("{IOTHREAD}{key}"), value);
+        }
     }
     let mut cache = Cache { direct: false, no_flush: false, mode: None };
     for node in &found.nodes {
@@ -364,12 +378,12 @@ mod tests {
     #[test]
     fn drives_are_read_with_their_device() {
         let line = "qemu-system-x86_64 -M pc-q35-7.2,accel=kvm,vmport=off,memory-backend=m -cpu Westmere,-vme -smp 3,threads=1 -m 2G \
-            -object iothread,id=i -drive file=/a,,b.qcow2,if=none,id=d0,format=qcow2,cache=writethrough,aio=native,throttling.iops-total=50,l2-cache-size=1M \
+            -object iothread,id=i,poll-max-ns=0 -drive file=/a,,b.qcow2,if=none,id=d0,format=qcow2,cache=writethrough,aio=native,throttling.iops-total=50,l2-cache-size=1M \
             -device virtio-blk-pci,drive=d0,id=vd,iothread=i,num-queues=2,oddity=7 -drive file=/c.iso,media=cdrom -netdev user,id=n -device vfio-pci,host=1";
         let twin = of(line, None).unwrap();
         assert_eq!((twin.machine_type.as_deref(), twin.is_kvm), (Some("pc-q35-7.2,vmport=off"), Some(true)));
         assert_eq!((twin.cpu_model.as_deref(), twin.cpus, twin.memory_mib), (Some("Westmere,-vme"), 3, 2048));
-        let all = "aio=native cache=writethrough format=qcow2 iothread=on l2-cache-size=1M num-queues=2 throttling.iops-total=50";
+        let all = "aio=native cache=writethrough format=qcow2 iothread=on iothread.poll-max-ns=0 l2-cache-size=1M num-queues=2 throttling.iops-total=50";
         assert_eq!(set(&twin), all);
         assert_eq!((twin.disk.name.as_str(), twin.disk.file), ("vd", Some(PathBuf::from("/a,b.qcow2"))));
         for part in ["oddity=7", "cdrom", "network", "device vfio-pci"] {

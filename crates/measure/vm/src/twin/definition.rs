@@ -25,6 +25,8 @@ pub struct Twin {
     pub disk: TwinDisk,
     /// What a twin has not, a line each.
     pub not_twinned: Vec<String>,
+    /// The domain's name, where it is one.
+    pub domain_name: Option<String>,
     /// The domain as libvirt has it stored, where it is one.
     pub domain_xml: Option<String>,
 }

@@ -18,6 +18,7 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let mut twin = Twin { domain_xml: Some(xml.to_owned()), ..Twin::default() };
     let name = child(domain, "name").map_or_else(String::new, text_of);
     twin.source = format!("libvirt domain {name}");
+    twin.domain_name = Some(name);
     twin.is_kvm = domain.attribute("type").map(|kind| kind == "kvm");
     twin.memory_mib = (memory_bytes(domain) >> 20).max(1);
     let vcpu = child(domain, "vcpu");

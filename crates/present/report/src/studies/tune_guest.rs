@@ -77,12 +77,14 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
         let measured = found.candidates.iter().filter(|row| row.screening.is_some()).count() as u64;
         let bound = found.at_most.map_or(String::new(), |most| {
-            format!("; those that were measured to the end save at most {} of the time", percent(most.max(0.0)))
+            format!(" (at most {} of the time, of those that were measured to the end)", percent(most.max(0.0)))
         });
-        return format!(
-            "{what}: nothing is kept: none of {} is shown to make it faster{bound}.",
-            counted(measured, "change")
-        );
+        let why = match measured {
+            0 => "no change was measured".to_owned(),
+            1 => "the change that was tried did not measurably help".to_owned(),
+            several => format!("none of {several} changes measurably helped"),
+        };
+        return format!("{what}: {why}{bound}; nothing is kept.");
     };
     let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
         let unit = found.metric.unit();
@@ -120,7 +122,8 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         return Vec::new();
     }
     let file = |name: &str| recording.folder.join("tuned").join(name).display().to_string();
-    if let Some(xml) = found.like.as_ref().and_then(|like| like.domain_xml.as_deref()) {
+    let like = found.like.as_ref();
+    if let Some((like, xml)) = like.and_then(|like| Some((like, like.domain_xml.as_deref()?))) {
         let line = |words: &[&str]| shell_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         let (diff, tuned, undo) = (file("domain.diff"), file("domain.xml"), file("undo.xml"));
         let cat = line(&["cat", &diff]);
@@ -128,8 +131,7 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         let started = "then shut the domain down and start it";
         // Its password is not in the XML that was read, and would be gone after `virsh define`.
         if xml.contains("<graphics") {
-            let name = xml.split_once("<name>").and_then(|(_, rest)| rest.split_once("</name>"));
-            let name = name.map_or("DOMAIN", |(name, _)| name);
+            let name = like.domain_name.as_deref().unwrap_or("DOMAIN");
             let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
             return vec![
                 cat,

@@ -3,13 +3,13 @@
 
 mod disk;
 mod guest;
-mod known;
+mod known_change;
 mod network;
 mod share;
 
-pub(crate) use known::{Settings, Tuned, uses_disk};
+pub(crate) use known_change::{Settings, TuneTarget, uses_disk};
 
-use known::{Known, cost_of};
+use known_change::{KnownChange, cost_of};
 use std::collections::BTreeMap;
 use vmtax_host::QemuVersion;
 use vmtax_model::{
@@ -18,6 +18,9 @@ use vmtax_model::{
 
 /// When another bus harms.
 const TRAP_OF_BUS: &str = "The guest needs the driver of virtio-blk, and finds the disk by another name.";
+
+/// The largest clusters that an image of qcow2 may have.
+const MAX_CLUSTER_SIZE: &str = "2M";
 
 /// What QEMU sets by itself: what a baseline that sets something else is tried with.
 fn default_of(key: &str, cpus: u32) -> Option<String> {
@@ -32,6 +35,7 @@ fn default_of(key: &str, cpus: u32) -> Option<String> {
         "ioeventfd" | "event_idx" | "indirect_desc" | "request-merging" => "on".to_owned(),
         "num-queues" => cpus.to_string(),
         "queue-size" | "rx_queue_size" => "256".to_owned(),
+        "iothread.poll-max-ns" => "32768".to_owned(),
         "tx" => "bh".to_owned(),
         "mrg_rxbuf" | "gso" | "csum" | "guest_csum" | "guest_tso4" | "guest_tso6" | "host_tso4" | "host_tso6" => {
             "on".to_owned()
@@ -53,20 +57,20 @@ pub(super) fn defaults(workload: WorkloadName) -> Settings {
 const CHOICES: [&str; 8] = ["backend", "cpus", "firmware", "kernel", "memory-mib", "modules", "qemu", "share"];
 
 /// The candidates over a baseline, and what is not tried.
-pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &Settings) -> (Vec<GuestCandidate>, Vec<NotTried>) {
+pub(super) fn candidates(target: &TuneTarget<'_>, baseline: &Settings) -> (Vec<GuestCandidate>, Vec<NotTried>) {
     let mut all: Vec<GuestCandidate> =
-        baseline.iter().filter_map(|(key, value)| restored(tuned, key, value)).chain(newer_qemus(tuned)).collect();
+        baseline.iter().filter_map(|(key, value)| restored(target, key, value)).chain(newer_qemus(target)).collect();
     let mut not_tried = Vec::new();
     if baseline.contains_key("image.size") {
         all.retain(|one| one.name != "format=raw");
         let why = "the twin's image is larger than what is written of it".to_owned();
         not_tried.push(NotTried { action: "format=raw".to_owned(), line: String::new(), why });
     }
-    all.extend(l2_cache(tuned, baseline));
+    all.extend([l2_cache(target, baseline), cluster_size(target, baseline)].into_iter().flatten());
     for known in [disk::TABLE, guest::TABLE, share::TABLE, network::TABLE].into_iter().flatten() {
         let mut set: Settings = known.set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let is_there = set.iter().all(|(key, value)| baseline.get(key) == Some(value));
-        if !(known.moves)(tuned, baseline) || is_there || all.iter().any(|one| one.set == set) {
+        if !(known.moves)(target, baseline) || is_there || all.iter().any(|one| one.set == set) {
             continue;
         }
         let (mut name, mut trap) = (name_of(known), known.trap.to_owned());
@@ -76,18 +80,23 @@ pub(super) fn candidates(tuned: &Tuned<'_>, baseline: &Settings) -> (Vec<GuestCa
                 set.entry(option.clone()).or_insert_with(|| GuestTuneSpec::LEFT_OUT.to_owned());
             }
         }
-        let elsewhere = if uses_disk(tuned.workload) { on_bus(known, baseline, &mut set) } else { None };
+        let elsewhere = if uses_disk(target.workload) { on_bus(known, baseline, &mut set) } else { None };
         if known.set[0].0 == "iothread" && set.contains_key("bus") {
             name = format!("bus=virtio-blk,{name}");
             trap = format!("{trap} {TRAP_OF_BUS}");
         }
-        let is_older = tuned.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
-        match (known.not_for)(tuned, baseline).or(elsewhere).or(is_older.then_some("this QEMU is older than it")) {
+        let is_older = target.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
+        let fault_of_host = set
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix(Variant::OF_HOST)?, value)))
+            .find_map(|(name, value)| (target.host_fault)(name, value));
+        let not_for = (known.not_for)(target, baseline).or(elsewhere).or(fault_of_host);
+        match not_for.or(is_older.then_some("this QEMU is older than it")) {
             Some(why) => not_tried.push(NotTried { action: name, line: String::new(), why: why.to_owned() }),
             None => all.push(candidate(name, set, &trap, known.source)),
         }
     }
-    let is_allowed = |one: &GuestCandidate| one.cost.is_none_or(|cost| tuned.allowed.contains(&cost));
+    let is_allowed = |one: &GuestCandidate| one.cost.is_none_or(|cost| target.allowed.contains(&cost));
     let (all, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allowed);
     not_tried.extend(others.into_iter().map(|one| {
         let cost = one.cost.map_or(String::new(), |cost| cost.to_string());
@@ -103,18 +112,18 @@ fn candidate(name: String, set: Settings, trap: &str, source: &str) -> GuestCand
 }
 
 /// What a change is called: all that it sets, unless that is long.
-fn name_of(known: &Known) -> String {
+fn name_of(known: &KnownChange) -> String {
     let words: Vec<String> = known.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if words[0].starts_with("share=") { words.join(",") } else { words[0].clone() }
 }
 
 /// What a setting would be without the user: QEMU's default, or nothing.
-fn restored(tuned: &Tuned<'_>, key: &str, value: &str) -> Option<GuestCandidate> {
-    let (name, default) = match default_of(key, tuned.cpus) {
+fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCandidate> {
+    let (name, default) = match default_of(key, target.cpus) {
         Some(default) if default == value => return None,
         Some(default) if key.starts_with("throttling.") => (format!("without {key}"), default),
         Some(default) => (format!("{key}={default}"), default),
-        None if !tuned.named.contains_key(key) || CHOICES.contains(&key) => return None,
+        None if !target.named.contains_key(key) || CHOICES.contains(&key) => return None,
         None => (format!("without {key}={value}"), GuestTuneSpec::LEFT_OUT.to_owned()),
     };
     let (trap, source) = match key {
@@ -156,7 +165,7 @@ fn published(key: &str) -> &'static str {
 }
 
 /// Why a change of the disk is not tried on its bus; an iothread brings the bus that it needs.
-fn on_bus(known: &Known, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
+fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Option<&'static str> {
     let bus = baseline.get("bus").map_or("virtio-blk", String::as_str);
     let (key, value) = known.set[0];
     if bus.starts_with("virtio") || !disk::is_of_virtio(key) || !Variant::is_of_disk(key) {
@@ -171,12 +180,13 @@ fn on_bus(known: &Known, baseline: &Settings, set: &mut Settings) -> Option<&'st
 }
 
 /// QEMUs of this host that are newer than the one that is used: the first, which is used where none is named, and the newest.
-fn newer_qemus(tuned: &Tuned<'_>) -> Vec<GuestCandidate> {
-    let Some(own) = tuned.qemu else { return Vec::new() };
+fn newer_qemus(target: &TuneTarget<'_>) -> Vec<GuestCandidate> {
+    let Some(own) = target.qemu else { return Vec::new() };
     let is_newer = |qemu: &&QemuFacts| version(&qemu.version) > version(&own.version);
-    let first = tuned.qemus.first().filter(is_newer);
-    let newest = tuned.qemus.iter().filter(is_newer).max_by_key(|qemu| version(&qemu.version));
-    let source = match tuned.workload.needs_share() && version(&own.version) < (7, 2) {
+    // One that was named comes before it.
+    let first = target.qemus.iter().find(|qemu| qemu.path != own.path).filter(is_newer);
+    let newest = target.qemus.iter().filter(is_newer).max_by_key(|qemu| version(&qemu.version));
+    let source = match target.workload.needs_share() && version(&own.version) < (7, 2) {
         true => {
             "Make your QEMU 10 times faster with this one weird trick (2022): a copy from over 2 hours to 7 minutes"
         }
@@ -207,8 +217,8 @@ fn image(settings: &Settings, size: u64) -> Qcow2Settings {
 }
 
 /// An L2 cache that covers the whole image.
-fn l2_cache(tuned: &Tuned<'_>, baseline: &Settings) -> Option<GuestCandidate> {
-    let size = tuned.size.or_else(|| parse_size(baseline.get("image.size")?))?;
+fn l2_cache(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
+    let size = target.size.or_else(|| parse_size(baseline.get("image.size")?))?;
     let full = uncovered(baseline, Some(size))?;
     // QEMU refuses an L2 cache that is larger than the size for both caches.
     let (key, value) = match baseline.contains_key("cache-size") {
@@ -221,6 +231,20 @@ fn l2_cache(tuned: &Tuned<'_>, baseline: &Settings) -> Option<GuestCandidate> {
         "Memory of QEMU, once the guest has used all of the image.",
         "Proxmox wiki: 5,100 to 63,600 requests/s with 1 and 2.5 MB for 20 GB; IBM: over 10 times",
     ))
+}
+
+/// Clusters that are so large that the image's L2 cache covers it.
+fn cluster_size(target: &TuneTarget<'_>, baseline: &Settings) -> Option<GuestCandidate> {
+    let size = target.size.or_else(|| parse_size(baseline.get("image.size")?))?;
+    uncovered(baseline, Some(size))?;
+    let set: Settings = BTreeMap::from([("image.cluster_size".to_owned(), MAX_CLUSTER_SIZE.to_owned())]);
+    let with = baseline.clone().into_iter().chain(set.clone()).collect();
+    uncovered(&with, Some(size)).is_none().then(|| {
+        let trap =
+            "The image has to be converted; a first write to a cluster, and one after a snapshot, copies all of it.";
+        let source = "QEMU documentation, qcow2 L2/refcount cache configuration; no figure";
+        candidate(format!("image.cluster_size={MAX_CLUSTER_SIZE}"), set, trap, source)
+    })
 }
 
 /// `7.2.22` as 7 and 2.

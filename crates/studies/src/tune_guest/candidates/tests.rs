@@ -8,13 +8,18 @@ use vmtax_workload::BlockWork;
 const ALLOWED: [ChangeCost; 4] = [ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart];
 
 /// A guest under TCG that makes block requests, of which nothing is known.
-fn tcg(named: &Settings) -> Tuned<'_> {
-    Tuned {
+fn tcg(named: &Settings) -> TuneTarget<'_> {
+    TuneTarget {
         qemu: None,
         qemus: &[],
         machine: Machine::TCG,
         cpus: 1,
+        cpu_model: None,
         host_cpus: 1,
+        has_hardware_kvm: false,
+        has_huge_pages: false,
+        has_large_sectors: false,
+        host_fault: |_, _| None,
         workload: WorkloadName::Disk,
         command: &[],
         requests: None,
@@ -29,10 +34,10 @@ fn settings(pairs: &[(&str, &str)]) -> Settings {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-fn names(tuned: &Tuned<'_>, from: &[(&str, &str)]) -> Vec<String> {
-    let mut baseline = defaults(tuned.workload);
+fn names(target: &TuneTarget<'_>, from: &[(&str, &str)]) -> Vec<String> {
+    let mut baseline = defaults(target.workload);
     baseline.extend(settings(from));
-    candidates(tuned, &baseline).0.into_iter().map(|candidate| candidate.name).collect()
+    candidates(target, &baseline).0.into_iter().map(|candidate| candidate.name).collect()
 }
 
 #[test]
@@ -40,16 +45,16 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     let work = |block, depth| BlockWork { block, random: true, write: false, depth, time_ns: 1, count: 0 };
     let small = work(4096, 1);
     let named = Settings::new();
-    let of = || Tuned { requests: Some(&small), ..tcg(&named) };
+    let of = || TuneTarget { requests: Some(&small), ..tcg(&named) };
     let usual = ["cache=none", "aio=native", "aio=io_uring", "iothread=on", "packed=on", "event_idx=off"];
     assert_eq!(names(&of(), &[]), usual);
     let large = work(1 << 20, 32);
-    let kvm = Tuned { machine: Machine::KVM, cpus: 2, requests: Some(&large), risks_data: true, ..of() };
+    let kvm = TuneTarget { machine: Machine::KVM, cpus: 2, requests: Some(&large), risks_data: true, ..of() };
     let all = names(&kvm, &[]);
     for name in ["num-queues=1", "modern-pio-notify=on", "request-merging=off", "queue-size=1024", "cache=unsafe"] {
         assert!(all.iter().any(|known| known == name), "{name}: {all:?}");
     }
-    let micro = Tuned { machine: Machine::MICRO_TCG, ..of() };
+    let micro = TuneTarget { machine: Machine::MICRO_TCG, ..of() };
     assert_eq!(names(&micro, &[]), ["cache=none", "aio=native", "aio=io_uring", "iothread=on"]);
     let qemu = QemuFacts {
         path: PathBuf::new(),
@@ -60,7 +65,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
         exported_functions: 0,
         trace_backends: Vec::new(),
     };
-    let old = Tuned { qemu: Some(&qemu), ..of() };
+    let old = TuneTarget { qemu: Some(&qemu), ..of() };
     assert_eq!(names(&old, &[]), ["cache=none", "aio=native", "iothread=on", "event_idx=off"]);
     let (_, not_tried) = candidates(&old, &defaults(WorkloadName::Disk));
     let why = |name: &str| not_tried.iter().find(|one| one.action == name).unwrap().why.clone();
@@ -71,7 +76,7 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
 #[test]
 fn a_twins_bus_and_format_are_tried_with_the_usual_ones() {
     let named = Settings::new();
-    let tcg = Tuned { size: Some(16 << 30), ..tcg(&named) };
+    let tcg = TuneTarget { size: Some(16 << 30), ..tcg(&named) };
     let sata = names(&tcg, &[("bus", "sata"), ("format", "qcow2"), ("discard", "unmap")]);
     for name in ["bus=virtio-blk", "format=raw", "discard=ignore", "bus=virtio-blk,iothread=on", "cache=none"] {
         assert!(sata.iter().any(|known| known == name), "{name}: {sata:?}");
@@ -95,7 +100,7 @@ fn a_twins_bus_and_format_are_tried_with_the_usual_ones() {
 #[test]
 fn a_baseline_that_is_set_badly_is_tried_with_what_qemu_sets_by_itself() {
     let named = Settings::new();
-    let tcg = Tuned { cpus: 2, ..tcg(&named) };
+    let tcg = TuneTarget { cpus: 2, ..tcg(&named) };
     let from = [("cache", "writethrough"), ("event_idx", "off"), ("num-queues", "1"), ("throttling.iops-total", "50")];
     let all = names(&tcg, &from);
     for name in ["cache=writeback", "event_idx=on", "num-queues=2", "without throttling.iops-total", "cache=none"] {
@@ -109,7 +114,7 @@ fn a_baseline_that_is_set_badly_is_tried_with_what_qemu_sets_by_itself() {
 #[test]
 fn each_workload_is_tried_with_what_can_move_it() {
     let named = settings(&[("kernel-arg.clocksource", "acpi_pm"), ("accel.thread", "single"), ("disks", "64")]);
-    let of = |workload, machine| Tuned { workload, machine, cpus: 2, host_cpus: 4, ..tcg(&named) };
+    let of = |workload, machine| TuneTarget { workload, machine, cpus: 2, host_cpus: 4, ..tcg(&named) };
     let pairs: Vec<(&str, &str)> = named.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let has = |all: &[String], name: &str| all.iter().any(|known| known == name);
     let cpu = names(&of(WorkloadName::Cpu, Machine::TCG), &pairs);
@@ -123,22 +128,22 @@ fn each_workload_is_tried_with_what_can_move_it() {
     let tree = names(&of(WorkloadName::Tree, Machine::KVM), &[("share.msize", "8192")]);
     assert!(has(&tree, "share.msize=512000") && has(&tree, "share.cache=loose"), "{tree:?}");
     let command = ["sh".to_owned(), "-c".to_owned(), "dmesg > /dev/console".to_owned()];
-    let exec = names(&Tuned { command: &command, ..of(WorkloadName::Exec, Machine::KVM) }, &[]);
+    let exec = names(&TuneTarget { command: &command, ..of(WorkloadName::Exec, Machine::KVM) }, &[]);
     assert!(has(&exec, "kernel-arg.console=hvc0") && has(&exec, "iothread=on"), "{exec:?}");
 }
 
 #[test]
 fn protection_of_the_guest_and_settings_of_the_host_are_asked_for() {
     let named = Settings::new();
-    let of = |risks_data, allowed| Tuned {
+    let of = |risks_data, allowed| TuneTarget {
         workload: WorkloadName::Syscalls,
         machine: Machine::KVM,
         risks_data,
         allowed,
         ..tcg(&named)
     };
-    let why = |tuned: &Tuned<'_>, name: &str| {
-        let (all, not_tried) = candidates(tuned, &Settings::new());
+    let why = |target: &TuneTarget<'_>, name: &str| {
+        let (all, not_tried) = candidates(target, &Settings::new());
         let is_tried = all.iter().any(|one| one.name == name);
         (is_tried, not_tried.into_iter().find(|one| one.action == name).map(|one| one.why).unwrap_or_default())
     };
@@ -164,11 +169,105 @@ fn another_method_of_sharing_has_its_own_options_and_a_newer_qemu_is_tried() {
         trace_backends: Vec::new(),
     };
     let all = [qemu("7.2.22"), qemu("10.0.13"), qemu("5.2.0")];
-    let old = Tuned { workload: WorkloadName::OpenFids, qemu: Some(&all[2]), qemus: &all, ..tcg(&named) };
+    let old = TuneTarget { workload: WorkloadName::OpenFids, qemu: Some(&all[2]), qemus: &all, ..tcg(&named) };
     let (found, _) = candidates(&old, &settings(&[("share", "virtiofs"), ("share.threads", "1")]));
     let newer: Vec<&str> = found.iter().map(|one| &*one.name).filter(|name| name.starts_with("qemu=")).collect();
     assert_eq!(newer, ["qemu=7.2.22", "qemu=10.0.13"]);
     assert!(found[0].source.contains("2 hours"), "{:?}", found[0]);
-    let new = Tuned { qemu: Some(&all[1]), ..old };
+    let new = TuneTarget { qemu: Some(&all[1]), ..old };
     assert!(candidates(&new, &settings(&[("share", "9p")])).0.iter().all(|one| !one.name.starts_with("qemu=")));
+}
+
+#[test]
+fn what_an_iothread_a_request_queue_and_a_page_cache_have_is_tried_where_the_guest_has_one() {
+    let work = BlockWork { block: 4096, random: true, write: false, depth: 64, time_ns: 1, count: 0 };
+    let named = Settings::new();
+    let deep = TuneTarget { requests: Some(&work), host_cpus: 2, ..tcg(&named) };
+    let has = |all: &[String], names: &[&str]| names.iter().all(|name| all.iter().any(|known| known == name));
+    let of_iothread = ["iothread.poll-max-ns=0", "iothread.poll-max-ns=200000", "iothread.thread-pool-min=16"];
+    let of_queue = ["block-queue.scheduler=none", "block-queue.nomerges=2"];
+    let of_cache = ["block-queue.read_ahead_kb=4096", "block-queue.wbt_lat_usec=0"];
+    let without = names(&deep, &[]);
+    assert!(has(&without, &of_queue) && without.iter().all(|name| !name.starts_with("iothread.")), "{without:?}");
+    let with = names(&deep, &[("iothread", "on")]);
+    assert!(has(&with, &of_iothread) && !has(&with, &of_cache), "{with:?}");
+    assert!(has(&names(&deep, &[("iothread", "on"), ("aio", "native")]), &["iothread.aio-max-batch=128"]));
+    let unpolled = names(&deep, &[("iothread", "on"), ("iothread.poll-max-ns", "0")]);
+    assert!(has(&unpolled, &["iothread.poll-max-ns=32768"]), "{unpolled:?}");
+    let two = names(&TuneTarget { cpus: 2, has_large_sectors: true, ..deep }, &[]);
+    assert!(has(&two, &["block-queue.rq_affinity=2", "logical_block_size=4096"]), "{two:?}");
+    assert!(!has(&two, &["block-queue.scheduler=none"]), "{two:?}");
+    let one = BlockWork { depth: 1, ..work };
+    let one = names(&TuneTarget { requests: Some(&one), ..deep }, &[("iothread", "on")]);
+    assert!(has(&one, &of_iothread[..2]) && one.iter().all(|name| !name.starts_with("block-queue.")), "{one:?}");
+    let exec = names(&TuneTarget { workload: WorkloadName::Exec, requests: None, ..deep }, &[]);
+    assert!(has(&exec, &of_cache) && has(&exec, &["block-queue.scheduler=none"]), "{exec:?}");
+    let qcow2 = [("format", "qcow2"), ("image.size", "64G"), ("l2-cache-size", "4M")];
+    let qcow2 = names(&deep, &qcow2);
+    assert!(has(&qcow2, &["l2-cache-size=8388608", "image.cluster_size=2M"]), "{qcow2:?}");
+}
+
+#[test]
+fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_there() {
+    let named = Settings::new();
+    let of = |workload, has_hardware_kvm, host_cpus| TuneTarget {
+        workload,
+        machine: Machine::KVM,
+        cpu_model: Some("Skylake-Client"),
+        cpus: 2,
+        has_hardware_kvm,
+        host_cpus,
+        ..tcg(&named)
+    };
+    let has = |all: &[String], names: &[&str]| names.iter().all(|name| all.iter().any(|known| known == name));
+    let of_kvm = ["cpu-flag.kvm-pv-ipi=on", "cpu-flag.kvm-pv-tlb-flush=on", "cpu-flag.tsc-deadline=on"];
+    let dedicated = ["cpu-flag.kvm-hint-dedicated=on", "qemu-args=-overcommit cpu-pm=on", "pinning=split"];
+    let spare = names(&of(WorkloadName::Syscalls, true, 4), &[]);
+    assert!(has(&spare, &of_kvm) && has(&spare, &dedicated) && has(&spare, &["cpu-model=host"]), "{spare:?}");
+    assert!(!has(&spare, &["cpu-flag.kvm-pv-unhalt=on"]), "{spare:?}");
+    let full = names(&of(WorkloadName::Syscalls, true, 2), &[]);
+    assert!(has(&full, &["cpu-flag.kvm-pv-unhalt=on"]) && dedicated.iter().all(|one| !has(&full, &[one])), "{full:?}");
+    let host = TuneTarget { cpu_model: Some("host,-vmx"), ..of(WorkloadName::Syscalls, true, 4) };
+    let host = names(&host, &[]);
+    assert!(!has(&host, &["cpu-model=host"]) && !has(&host, &of_kvm[..1]) && has(&host, &dedicated), "{host:?}");
+    let emulated = of(WorkloadName::Syscalls, false, 4);
+    let (_, not_tried) = candidates(&emulated, &Settings::new());
+    let why = |name: &str| not_tried.iter().find(|one| one.action == name).map(|one| one.why.as_str()).unwrap();
+    assert!(why("cpu-flag.kvm-pv-ipi=on").contains("hardware virtualization"));
+    assert!(why("memory-backend.hugetlb=on").contains("huge pages"));
+    let huge = TuneTarget { has_huge_pages: true, workload: WorkloadName::Memory, ..emulated };
+    assert!(has(&names(&huge, &[]), &["memory-backend.hugetlb=on"]));
+}
+
+#[test]
+fn a_setting_of_the_host_that_is_no_change_there_is_not_tried() {
+    let named = Settings::new();
+    let allowed = [ChangeCost::HostSetting];
+    let target = TuneTarget {
+        workload: WorkloadName::Syscalls,
+        machine: Machine::KVM,
+        allowed: &allowed,
+        risks_data: true,
+        host_fault: |name, _| (name == "ksm").then_some("it is the host's setting already"),
+        ..tcg(&named)
+    };
+    let (all, not_tried) = candidates(&target, &Settings::new());
+    let is_tried = |name: &str| all.iter().any(|one| one.name == name);
+    assert!(is_tried("host.thp=always") && is_tried("host.nx-huge-pages=N") && !is_tried("host.ksm=0"), "{all:?}");
+    assert!(not_tried.iter().any(|one| one.action == "host.ksm=0" && one.why.contains("already")));
+    let (trusted, _) = candidates(&TuneTarget { risks_data: false, ..target }, &Settings::new());
+    assert!(trusted.iter().all(|one| one.name != "host.nx-huge-pages=N"));
+}
+
+#[test]
+fn behind_a_tap_what_vhost_takes_is_named() {
+    let named = settings(&[("backend", "tap")]);
+    let target = TuneTarget { workload: WorkloadName::NetRr, machine: Machine::KVM, ..tcg(&named) };
+    let known = |baseline: &[(&str, &str)]| {
+        let (all, not_tried) = candidates(&target, &settings(baseline));
+        let names = all.into_iter().map(|one| one.name).chain(not_tried.into_iter().map(|one| one.action));
+        names.filter(|name| name.starts_with("netdev.")).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&[("backend", "tap")]), ["netdev.vhost=on", "netdev.poll-us=50"]);
+    assert!(known(&[("backend", "user")]).is_empty());
 }

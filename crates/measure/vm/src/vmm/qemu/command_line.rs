@@ -10,8 +10,11 @@ use crate::setup::{GuestImage, Setup};
 use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_model::{Accelerator, Guest, QemuFacts};
-use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT};
+use vmtax_model::{Accelerator, Guest, NetBackend, QemuFacts};
+use vmtax_wire::{
+    BLOCK_QUEUE_PARAMETER, DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER,
+    PORT,
+};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
@@ -47,13 +50,15 @@ pub(super) fn guest(
     let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
     let mut machine =
         format!("{}{}", machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE), share::machine(setup.share));
-    let memory = setup.guest.properties_of("memory-backend.");
-    let cpu = format!("{}{}", cpu_model.as_deref().unwrap_or(usual_cpu), setup.guest.properties_of("cpu-flag."));
+    let memory = setup.guest.qemu_properties("memory-backend.");
+    let cpu = format!("{}{}", cpu_model.as_deref().unwrap_or(usual_cpu), setup.guest.qemu_properties("cpu-flag."));
     let mut arguments = Arguments::new(qemu, MONITOR);
     if !memory.is_empty() {
         machine += ",memory-backend=memory";
         let size = setup.guest.memory_mib;
-        arguments.add(["-object", &format!("memory-backend-ram,id=memory,size={size}M{memory}")]);
+        // Huge pages that are reserved are had by a file alone.
+        let kind = if memory.contains(",hugetlb=on") { "memfd" } else { "ram" };
+        arguments.add(["-object", &format!("memory-backend-{kind},id=memory,size={size}M{memory}")]);
     }
     arguments.add(["-machine", &machine, "-accel", &accelerator(setup), "-cpu", &cpu]);
     if let Some(firmware) = firmware {
@@ -68,6 +73,9 @@ pub(super) fn guest(
     }
     if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
         append += &format!(" {DISK_PARAMETER}");
+    }
+    for (attribute, value) in setup.guest.properties_of(Guest::BLOCK_QUEUE) {
+        append += &format!(" {BLOCK_QUEUE_PARAMETER}{attribute}={value}");
     }
     arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
@@ -97,7 +105,7 @@ pub(super) fn guest(
 /// The accelerator with its properties; TCG has a thread for each vCPU unless they say otherwise.
 fn accelerator(setup: &Setup<'_>) -> String {
     let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg);
-    let own = setup.guest.properties_of("accel.");
+    let own = setup.guest.qemu_properties("accel.");
     let is_threaded = accelerator != Accelerator::Tcg || own.contains(",thread=") || !setup.machine.has_kernel();
     format!("{}{}{own}", accelerator.as_str(), if is_threaded { "" } else { ",thread=multi" })
 }
@@ -114,11 +122,9 @@ fn backend(link: &NetworkLink, descriptor: i32) -> String {
     }
 }
 
-/// A variant's settings as properties of the network card.
-fn properties(set: &BTreeMap<String, String>) -> String {
-    set.iter()
-        .map(|(key, value)| format!(",{}={}", key.strip_prefix("device.").unwrap_or(key), escaped(value)))
-        .collect()
+/// A variant's settings as properties of the network card, or of what is behind it; `prefix` is none of QEMU's.
+fn properties(set: &[(&String, &String)], prefix: &str) -> String {
+    set.iter().map(|(key, value)| format!(",{}={}", key.strip_prefix(prefix).unwrap_or(key), escaped(value))).collect()
 }
 
 /// The arguments of the guest's share.
@@ -175,9 +181,12 @@ impl Arguments {
 
     /// The measured network card, with what is behind it.
     fn add_card(&mut self, device: &str, setup: &Setup<'_>, link: &NetworkLink, descriptor: i32) {
-        let properties = properties(setup.disk);
-        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{properties}");
-        self.add(["-netdev", &backend(link, descriptor), "-device", &card]);
+        let (netdev, card): (Vec<_>, Vec<_>) =
+            setup.disk.iter().partition(|(key, _)| key.starts_with(NetBackend::PROPERTY));
+        let properties_of_card = properties(&card, "device.");
+        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{properties_of_card}");
+        let netdev = backend(link, descriptor) + &properties(&netdev, NetBackend::PROPERTY);
+        self.add(["-netdev", &netdev, "-device", &card]);
     }
 
     fn add<const N: usize>(&mut self, arguments: [&str; N]) {

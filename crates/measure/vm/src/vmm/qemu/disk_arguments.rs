@@ -1,6 +1,7 @@
 //! How a disk is attached: a variant's settings as QEMU's arguments.
 
 use super::arguments::{escaped, size};
+use super::disk_devices::DiskDevices;
 use crate::scratch::IMAGE;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -19,9 +20,9 @@ const FORMAT: [&str; 6] = [
     "refcount-cache-size",
     "pass-discard-request",
 ];
-/// Settings of a virtio-scsi disk that are its own; all others are its controller's.
-const OF_SCSI_DISK: [&str; 5] =
-    ["logical_block_size", "min_io_size", "opt_io_size", "physical_block_size", "rotation_rate"];
+
+/// Beginning of a property of the disk's iothread.
+pub const IOTHREAD: &str = "iothread.";
 
 /// Whether a disk's setting belongs to its image: to its format, what all of its nodes have, or how it is made (`image.KEY`).
 pub fn is_image_setting(key: &str, value: &str) -> bool {
@@ -54,7 +55,7 @@ pub(crate) struct Disk<'a> {
     pub aio: &'a str,
     /// Whether nobody may write to it.
     pub read_only: bool,
-    /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `throttling.LIMIT`, `drive.KEY`, `format`, `bus`, and any
+    /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `iothread.PROPERTY` of it, `throttling.LIMIT`, `drive.KEY`, `format`, `bus`, and any
     /// property of the device.
     pub set: &'a BTreeMap<String, String>,
 }
@@ -67,9 +68,12 @@ impl Disk<'_> {
         let mut protocol = json!({ "driver": "file", "node-name": format!("{node}-file"), "cache": cache });
         let mut device = Map::new();
         let mut limits = Map::new();
+        let mut iothread = format!("iothread,id={node}-io");
         for (key, value) in self.set {
             if let Some(limit) = key.strip_prefix("throttling.") {
                 limits.insert(limit.to_owned(), scalar(value));
+            } else if let Some(property) = key.strip_prefix(IOTHREAD) {
+                iothread += &format!(",{property}={}", escaped(value));
             } else if is_image_setting(key, value) {
                 // Below, at the format and at all nodes.
             } else if let Some(key) = file_option(key) {
@@ -77,7 +81,7 @@ impl Disk<'_> {
                 let value = if key == "locking" { json!(value) } else { scalar(value) };
                 insert(&mut protocol, key, value);
             } else if !matches!(key.as_str(), "cache" | "iothread" | "bus") {
-                device.insert(key.strip_prefix("device.").unwrap_or(key).to_owned(), scalar(value));
+                device.insert(key.clone(), scalar(value));
             }
         }
         if self.read_only {
@@ -114,26 +118,20 @@ impl Disk<'_> {
             format["read-only"] = json!(true);
         }
         arguments.extend(["-blockdev".to_owned(), format.to_string()]);
-        let bus = self.set.get("bus").map(String::as_str);
-        let (controller, model) = match bus {
-            Some("virtio-scsi") => (Some("virtio-scsi-pci"), "scsi-hd"),
-            Some("sata") => (Some("ahci"), "ide-hd"),
-            Some("ide") => (None, "ide-hd"),
-            Some("nvme") => (None, "nvme"),
-            _ => (None, self.device),
-        };
+        let bus = self.set.get("bus").map(String::as_str).filter(|bus| *bus != "virtio-blk");
+        let devices = DiskDevices::of(bus);
+        let model = if bus.is_none() { self.device } else { devices.disk };
         let mut front = format!("{model},id={node}-device,drive={node}");
-        let mut behind = controller.map(|controller| format!("{controller},id={node}-bus"));
-        if behind.is_some() {
-            front += &format!(",bus={node}-bus.0");
-        } else if bus == Some("ide") {
-            front += ",bus=ide.0";
+        let mut behind = devices.controller.map(|controller| format!("{controller},id={node}-bus"));
+        let own_bus = behind.as_ref().map(|_| format!("{node}-bus.0")).or(devices.bus.map(str::to_owned));
+        if let Some(bus) = own_bus {
+            front += &format!(",bus={bus}");
         }
         if let Some(serial) = self.serial {
             front += &format!(",serial={serial}");
         }
         if self.set.get("iothread").is_some_and(|v| v == "on") {
-            arguments.extend(["-object".to_owned(), format!("iothread,id={node}-io")]);
+            arguments.extend(["-object".to_owned(), iothread]);
             *behind.as_mut().unwrap_or(&mut front) += &format!(",iothread={node}-io");
         }
         if let Some(write_cache) = self.write_cache() {
@@ -145,14 +143,8 @@ impl Disk<'_> {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
-            let (of_scsi, is_own) = (bus == Some("virtio-scsi"), OF_SCSI_DISK.contains(&key.as_str()));
-            let key = match key.as_str() {
-                "num-queues" if of_scsi => "num_queues",
-                "queue-size" if of_scsi => "virtqueue_size",
-                key => key,
-            };
-            let on = behind.as_mut().filter(|_| of_scsi && !is_own).unwrap_or(&mut front);
-            *on += &format!(",{key}={}", escaped(&value));
+            let on = behind.as_mut().filter(|_| devices.is_of_controller(&key)).unwrap_or(&mut front);
+            *on += &format!(",{}={}", devices.property(&key), escaped(&value));
         }
         if let Some(controller) = behind {
             arguments.extend(["-device".to_owned(), controller]);
@@ -250,6 +242,8 @@ mod tests {
         let thread = arguments(&[("iothread", "on")]);
         assert!(thread.contains("-object iothread,id=disk-io") && thread.contains(",iothread=disk-io"), "{thread}");
         assert!(!arguments(&[("iothread", "off")]).contains("iothread"));
+        let polled = arguments(&[("iothread", "on"), ("iothread.poll-max-ns", "0")]);
+        assert!(polled.contains("-object iothread,id=disk-io,poll-max-ns=0 "), "{polled}");
         let cached = arguments(&[("cache", "writethrough")]);
         assert!(cached.contains(r#""direct":false"#) && cached.contains(",write-cache=off"), "{cached}");
         let null = arguments(&[("drive.driver", "null-co"), ("latency-ns", "50000")]);

@@ -9,6 +9,7 @@ mod command_line;
 mod conversation;
 pub(crate) mod counters;
 pub(crate) mod disk_arguments;
+pub(crate) mod disk_devices;
 pub(crate) mod disks;
 pub(crate) mod domain_stats;
 mod dummy_devices;

@@ -1,15 +1,16 @@
-//! A change that is known to make guests faster or slower, and of what it is tried.
+//! A change that is known to make guests faster or slower, and on what it is tried.
 
 use std::collections::BTreeMap;
 use vmtax_host::find_program;
 use vmtax_model::{ChangeCost, Guest, Machine, QemuFacts, Variant, WorkloadName};
+use vmtax_vm::IOTHREAD;
 use vmtax_workload::BlockWork;
 
 /// Settings as in a variant.
 pub(crate) type Settings = BTreeMap<String, String>;
 
-/// Of what a change is tried.
-pub(crate) struct Tuned<'a> {
+/// What a change is tried on.
+pub(crate) struct TuneTarget<'a> {
     /// The QEMU, where it is known.
     pub qemu: Option<&'a QemuFacts>,
     /// All QEMUs of this host.
@@ -18,8 +19,18 @@ pub(crate) struct Tuned<'a> {
     pub machine: Machine,
     /// Its vCPUs.
     pub cpus: u32,
+    /// Its CPU model; `None` for the usual one.
+    pub cpu_model: Option<&'a str>,
     /// The CPUs of the host.
     pub host_cpus: u32,
+    /// Whether its KVM has hardware virtualization.
+    pub has_hardware_kvm: bool,
+    /// Whether huge pages are reserved for all of the guest's memory.
+    pub has_huge_pages: bool,
+    /// Whether a disk of the host has sectors of 4 KiB alone.
+    pub has_large_sectors: bool,
+    /// Why a setting of the host, by name and value, is no change there; `None` where it is one.
+    pub host_fault: fn(&str, &str) -> Option<&'static str>,
     /// What runs.
     pub workload: WorkloadName,
     /// The words of a command; empty for other workloads.
@@ -36,16 +47,23 @@ pub(crate) struct Tuned<'a> {
     pub named: &'a Settings,
 }
 
+impl TuneTarget<'_> {
+    /// Whether the host has a CPU more than the guest has vCPUs.
+    pub fn has_spare_cpu(&self) -> bool {
+        self.host_cpus > self.cpus
+    }
+}
+
 /// A change.
-pub(super) struct Known {
+pub(super) struct KnownChange {
     /// What it sets; the first is its name.
     pub set: &'static [(&'static str, &'static str)],
     /// The first QEMU that has it.
     pub since: (u32, u32),
     /// Whether the workload can move by it, over these settings.
-    pub moves: fn(&Tuned<'_>, &Settings) -> bool,
+    pub moves: fn(&TuneTarget<'_>, &Settings) -> bool,
     /// Why it is not tried there; `None` where it is.
-    pub not_for: fn(&Tuned<'_>, &Settings) -> Option<&'static str>,
+    pub not_for: fn(&TuneTarget<'_>, &Settings) -> Option<&'static str>,
     /// When it harms.
     pub trap: &'static str,
     /// What is published of it.
@@ -58,7 +76,7 @@ pub(super) fn cost(key: &str) -> ChangeCost {
     match key {
         _ if begins(&[Variant::OF_HOST]) => ChangeCost::HostSetting,
         "pinning" | "share.msize" | "share.cache" | "share.access" => ChangeCost::Live,
-        _ if begins(&["throttling."]) => ChangeCost::Live,
+        _ if begins(&["throttling.", IOTHREAD, Guest::BLOCK_QUEUE]) => ChangeCost::Live,
         "kernel-args" => ChangeCost::GuestReboot,
         _ if begins(&[Guest::KERNEL_ARG]) => ChangeCost::GuestReboot,
         "cache" | "format" | "backend" | "share" | "qemu" | "qemu-args" | "cpu-model" | "machine-type" | "disks"
@@ -101,7 +119,10 @@ mod tests {
         let of = |keys: &[&str]| cost_of(&keys.iter().map(|key| ((*key).to_owned(), "x".to_owned())).collect());
         assert_eq!(of(&["aio", "cache"]), ChangeCost::VmRestart);
         assert_eq!(of(&["num-queues"]), ChangeCost::Replug);
-        assert_eq!(of(&["throttling.iops-total"]), ChangeCost::Live);
+        for key in ["throttling.iops-total", "iothread.poll-max-ns", "block-queue.scheduler"] {
+            assert_eq!(of(&[key]), ChangeCost::Live, "{key}");
+        }
+        assert_eq!(of(&["netdev.vhost"]), ChangeCost::Replug);
         assert_eq!(of(&["kernel-arg.idle", "share.msize"]), ChangeCost::GuestReboot);
         assert_eq!(of(&["host.thp", "qemu"]), ChangeCost::HostSetting);
     }
