@@ -41,7 +41,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     let page = fs::read_to_string(recording.join("report.html")).unwrap();
     assert!(page.contains("row slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
     let narrow = place.vmtax("report").arg(&recording).succeeds().stdout;
-    assert!(narrow.contains("against default"), "{narrow}");
+    assert!(narrow.contains("vs. baseline default"), "{narrow}");
 }
 
 #[test]
