@@ -81,7 +81,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         _ => View::Blind,
     };
     let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
-    // A command's requests are the guest's kernel's to tell. Of a round trip one side alone does not show which packet is whose.
+    // A command's requests are the guest's kernel's to tell. Which packet is whose shows where both sides were traced.
     let is_seen = match view {
         View::Kernel => true,
         View::Driver => !unstamped && (frames.is_none() || host.is_some()),

@@ -1,5 +1,4 @@
-use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, RAM_BYTES, SECTOR};
-use crate::micro_guest::order::MAX_FRAME;
+use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, MAX_FRAME, RAM_BYTES, SECTOR};
 use crate::micro_guest::{Failure, State};
 
 /// Errors of the micro-guest.

@@ -16,6 +16,9 @@ pub const FRAME: usize = BUFFER;
 /// Bytes of a legacy virtio-net's header, without merged buffers.
 pub const NET_HEADER: usize = 10;
 
+/// The largest request of a round trip with that header, bytes: what each of the guest's buffers holds.
+pub const MAX_FRAME: u32 = 2048;
+
 /// Where the number of a request is in it: behind that header and those of Ethernet, IPv4 and UDP.
 pub const KEY: usize = NET_HEADER + 14 + 20 + 8;
 

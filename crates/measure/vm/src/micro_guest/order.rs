@@ -1,4 +1,4 @@
-use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
+use crate::micro_guest::layout::{KEY, MAX_BLOCK, MAX_COUNT, MAX_FRAME, SECTOR, command, completion, words};
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Antipattern;
 
@@ -40,14 +40,11 @@ pub enum Order {
 pub struct RoundTrips {
     /// How many, 1 to [`MAX_COUNT`].
     pub count: u32,
-    /// Bytes of a request with the card's header, up to [`MAX_FRAME`].
+    /// Bytes of a request with the card's header, up to [`crate::micro_guest::layout::MAX_FRAME`].
     pub bytes: u32,
     /// How long the guest waits for a response before it gives up, ticks.
     pub timeout: u64,
 }
-
-/// The largest request of a round trip with the card's header, bytes.
-pub const MAX_FRAME: u32 = 2048;
 
 /// Requests to the disk, one at a time. Writes destroy what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
