@@ -77,6 +77,28 @@ fn no_namespace_is_left(before: &BTreeSet<PathBuf>, of: &str) {
 
 #[test]
 #[ignore = "needs root"]
+fn the_micro_guests_round_trips_pass_every_layer_of_the_host() {
+    let place = Place::new();
+    let words = format!("layers --device net --machine micro-tcg --rounds 1 count={COUNT} size=200 --json");
+    let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
+    let column = &report["findings"]["columns"][0];
+    is_whole(column, 2 * COUNT);
+    let rows = column["rows"].as_array().unwrap();
+    for checkpoint in ["net-tx", "net-tap-receive", "net-server-receive", "net-host-xmit", "net-rx", "net-inject"] {
+        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
+        assert!(counts.max() > Some(COUNT), "{checkpoint} is seldom passed: {rows:#?}");
+    }
+    // Its driver's stamps are the first and the last of each.
+    assert!(number(&column["unexplained_ns"]).abs() < 1.0, "{}", column["unexplained_ns"]);
+    for refused in ["protocol=tcp", "connections=2"] {
+        let start = place.vmtax("run --machine micro-tcg -- net-rr").words(refused);
+        start.fails(&["round trips over UDP on one connection"]);
+    }
+    place.nothing_is_left();
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followed() {
     kernel();
     let place = Place::new();

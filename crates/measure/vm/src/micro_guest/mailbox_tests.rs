@@ -1,8 +1,8 @@
 //! What the guest might write, without a guest.
 
 use super::*;
-use crate::micro_guest::layout::{BUFFER, EXIT_WORDS, MAX_BLOCK, REQUEST_WORDS, command, completion};
-use crate::micro_guest::{Completion, Direction, ExitKind, Pattern, Run};
+use crate::micro_guest::layout::{BUFFER, EXIT_WORDS, MAX_BLOCK, MAX_FRAME, REQUEST_WORDS, command, completion};
+use crate::micro_guest::{Completion, Direction, ExitKind, Pattern, RoundTrips, Run};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use vmtax_model::Antipattern;
@@ -56,6 +56,24 @@ fn requests_that_cannot_be_are_refused() {
         let mut table = sound;
         table[request][word] = value;
         assert!(matches!(ran(table), Err(MicroError::InvalidMemory { .. })), "{why}");
+    }
+}
+
+#[test]
+fn round_trips_that_cannot_be_are_refused() {
+    let memory = memory();
+    let made = |table: [[u64; REQUEST_WORDS]; 2]| {
+        let ordered = Order::RoundTrips(RoundTrips { count: 2, bytes: 116, timeout: 1 }).words().unwrap();
+        done(&memory, &ordered, &table.concat());
+        memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
+        Mailbox::new(&memory).unwrap().round_trips().map(|trips| trips.len())
+    };
+    assert_eq!(made([[10, 20, 25, 30, 0], [30, 31, 40, 40, 1]]), Ok(2));
+    assert!(made([[10, 20, 25, 30, 0], [30, 31, 40, 40, 2]]).is_err(), "another number");
+    assert!(made([[10, 20, 25, 30, 0], [29, 31, 40, 40, 1]]).is_err(), "two at once");
+    for bytes in [0, 60, MAX_FRAME + 1] {
+        let order = Order::RoundTrips(RoundTrips { count: 2, bytes, timeout: 1 });
+        assert_eq!(order.words(), Err(MicroError::BadFrame { bytes }));
     }
 }
 
