@@ -67,7 +67,7 @@ pub struct TuneOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
     /// Metric that decides. With --vm: latency (of disk requests), requests (of the disks per second), run (CPU time of the vCPUs) or
-    /// exits (VM exits per second) [default: by change]; without --vm: one of the workload's metrics, for example syscalls.getpid
+    /// exits (VM exits per second) [default: the one that the change is for]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
     /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better

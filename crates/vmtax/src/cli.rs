@@ -299,7 +299,7 @@ pub struct ReportArgs {
     /// Print JSON, as --format json
     #[arg(long, conflicts_with_all = ["details", "format"])]
     pub json: bool,
-    /// Print every table and each trial's figures
+    /// Print every table and the figures of each run
     #[arg(long, conflicts_with = "format")]
     pub details: bool,
     /// Write the report into this file instead of printing it

@@ -80,7 +80,7 @@ fn futexes(found: &ScheduleFindings) -> Table {
         Column::figures("waits"),
         Column::figures("waited"),
         Column::figures("longest").spare(1),
-        Column::words("reason, holder, waiters").cut(24, 16),
+        Column::words("reason, holder or waker, waiters").cut(24, 16),
     ];
     let mut table = Table::new("Futexes", columns).most(SHOWN.1);
     for futex in &found.futexes {
