@@ -251,7 +251,7 @@ const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];
 
 /// What exits are counted by.
-const EXITS: [&[&str]; 10] = [
+const EXITS: [&[&str]; 11] = [
     &["kvm_entry"],
     &["kvm_exit"],
     &["kvm_pio"],
@@ -262,6 +262,7 @@ const EXITS: [&[&str]; 10] = [
     &["kvm_userspace_exit"],
     &["kvm_apic_accept_irq"],
     &["kvm_set_irq"],
+    &["kvm_msi_set_irq"],
 ];
 
 /// What shows the checkpoints of one side.

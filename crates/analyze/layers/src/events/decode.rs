@@ -139,7 +139,7 @@ impl Readers {
             Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,
             // A line that is lowered interrupts nobody.
-            Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi) => {
+            Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi { .. }) => {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
             Some(KernelEvent::KvmAccess(access)) if access.write && access.to != KvmSpace::Msr => {

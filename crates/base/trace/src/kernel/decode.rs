@@ -76,7 +76,10 @@ pub enum KernelEvent<'a> {
         level: u64,
     },
     /// `kvm_msi_set_irq`: a message-signalled interrupt.
-    KvmMsi,
+    KvmMsi {
+        /// The vector that the vCPU is given, where the format has it.
+        vector: Option<u8>,
+    },
     /// The function tracer.
     Function,
 }
@@ -256,7 +259,10 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     ("kvm", "kvm_set_irq", &["gsi", "level"], |r| {
         Some(KernelEvent::KvmSetIrq { gsi: r.number(0)?, level: r.number(1)? })
     }),
-    ("kvm", "kvm_msi_set_irq", &[], |_| Some(KernelEvent::KvmMsi)),
+    ("kvm", "kvm_msi_set_irq", &["data?"], |r| {
+        // The lowest byte of a message's data (Intel SDM, volume 3, "Message Data Register Format").
+        Some(KernelEvent::KvmMsi { vector: r.number(0).map(|data| data as u8) })
+    }),
 ];
 
 const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];

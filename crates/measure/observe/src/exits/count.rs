@@ -6,7 +6,7 @@
 
 use super::event::{Event, ExitEvent};
 use super::ticks::Ticks;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
 
@@ -82,7 +82,9 @@ pub(super) struct Counts {
     vcpus: BTreeMap<i32, Vcpu>,
     pub counts: BTreeMap<Key, Count>,
     /// Interrupts by thread and vector, or by thread and line from [`Counts::LINES`] on.
-    pub interrupts: BTreeMap<(i32, u32), Ticks>,
+    interrupts: BTreeMap<(i32, u32), Ticks>,
+    /// Vectors that devices use: their interrupts are no timer's, however regular the load is.
+    messages: BTreeSet<u32>,
 }
 
 impl Counts {
@@ -94,7 +96,11 @@ impl Counts {
         let Event { at, tid, what } = *event;
         match what {
             ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
-            ExitEvent::Line(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
+            ExitEvent::TimerLine(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
+            ExitEvent::Message(vector) => {
+                self.messages.insert(vector);
+                return;
+            }
             _ => {}
         }
         let vcpu = self.vcpus.entry(tid).or_default();
@@ -146,7 +152,7 @@ impl Counts {
                     None => {}
                 }
             }
-            ExitEvent::Run | ExitEvent::Eoi | ExitEvent::Accepted(_) | ExitEvent::Line(_) => {}
+            ExitEvent::Run | ExitEvent::Eoi | ExitEvent::Accepted(_) | ExitEvent::TimerLine(_) | ExitEvent::Message(_) => {}
         }
     }
 
@@ -183,6 +189,12 @@ impl Counts {
             count.timed += 1;
             count.ticks = count.ticks.saturating_add(end.saturating_sub(begin));
         }
+    }
+
+    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz.
+    pub fn regular(&self, mhz: f64) -> Vec<(u64, f64)> {
+        let timers = self.interrupts.iter().filter(|((_, number), _)| !self.messages.contains(number));
+        timers.filter_map(|(_, ticks)| ticks.rate(mhz)).collect()
     }
 
     fn interrupted(&mut self, tid: i32, number: u32, at: u64) {

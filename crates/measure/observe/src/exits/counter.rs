@@ -67,7 +67,7 @@ impl Names {
             brackets: counts.told(),
             threads,
             rows: counts.counts.iter().map(row).collect(),
-            regular: counts.interrupts.values().filter_map(|ticks| ticks.rate(mhz)).collect(),
+            regular: counts.regular(mhz),
             mhz,
             lost,
         }

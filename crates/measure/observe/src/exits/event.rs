@@ -24,8 +24,10 @@ pub(super) enum ExitEvent {
     Run,
     /// The guest's vCPU is given an interrupt, by its vector.
     Accepted(u32),
-    /// A line of the interrupt controllers was raised.
-    Line(u32),
+    /// A timer's line of the interrupt controllers was raised.
+    TimerLine(u32),
+    /// A device gives the guest's vCPU an interrupt by a message (MSI), by its vector.
+    Message(u32),
 }
 
 /// Something that happened to a thread.
@@ -51,7 +53,9 @@ impl Event {
                 ExitEvent::Run
             }
             KernelEvent::KvmAcceptIrq { vector } => ExitEvent::Accepted(u32::try_from(vector).ok()?),
-            KernelEvent::KvmSetIrq { gsi, level: 1.. } => ExitEvent::Line(u32::try_from(gsi).ok()?),
+            // PIT or HPET; RTC.
+            KernelEvent::KvmSetIrq { gsi: gsi @ (0 | 2 | 8), level: 1.. } => ExitEvent::TimerLine(u32::try_from(gsi).ok()?),
+            KernelEvent::KvmMsi { vector } => ExitEvent::Message(vector?.into()),
             _ => return None,
         };
         Some(Event { at: record.ticks, tid: record.pid, what })

@@ -136,6 +136,9 @@ fn a_tick_has_its_rate() {
     (0..400).for_each(|n| counts.take(&Event { at: n * 1_000_000, tid: VCPU, what: ExitEvent::Accepted(236) }));
     let (count, hz) = named(&counts).regular[0];
     assert!(count > 390 && (hz - 1000.0).abs() < 1e-6, "{count} at {hz} Hz");
+    // A device under a regular load has the same rhythm.
+    counts.take(&Event { at: 400_000_000, tid: VCPU + 1, what: ExitEvent::Message(236) });
+    assert_eq!(named(&counts).regular, []);
 }
 
 #[test]

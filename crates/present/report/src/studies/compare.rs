@@ -11,7 +11,7 @@ use crate::text::when;
 use crate::view::verdict::{self, interval, tone};
 use crate::view::{self, host, origin};
 use serde::Serialize;
-use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
+use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Probes, Verdict, WorkloadName, shell_line};
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
@@ -76,18 +76,28 @@ fn measured_on(recording: &Recording) -> Vec<String> {
 /// What a budget has above the time that its rounds took so far.
 const BUDGET_MARGIN: f64 = 1.25;
 
-/// What decides more: the rounds that are estimated to do for all metrics, else for those that only the correction for
-/// their number leaves open, else the checks of the host, which is too noisy.
+/// The longest run that is proposed, s: a noise that takes more is to be reduced first.
+const MAX_PROPOSED_S: u32 = 3600;
+
+/// Of a difference the layers that cause it, where they can be traced. Else what decides more: the rounds that are estimated
+/// to do for all metrics, else for those that only the correction for their number leaves open, else the checks of the
+/// host, which is too noisy.
 fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
     let rows = findings.against.iter().flat_map(|against| &against.rows);
+    let differs = |row: &Compared| matches!(row.comparison.verdict, Verdict::Slower | Verdict::Faster);
+    let plan = &recording.plan;
+    let is_of_disk = !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
+    if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.clone().any(differs) {
+        return view::as_line(&view::with_option(&recording.manifest.command, "--layers", None));
+    }
     let open: Vec<&Compared> = rows.filter(|row| !row.comparison.verdict.is_decided()).collect();
     let corrected: Vec<&Compared> = open.iter().copied().filter(|row| row.is_left_open_by_correction()).collect();
     match more(findings, &open).or_else(|| more(findings, &corrected)) {
         _ if open.is_empty() => None,
-        Some((rounds, _)) => {
+        Some((rounds, _)) if takes_s(findings, rounds) <= MAX_PROPOSED_S => {
+            let takes_s = takes_s(findings, rounds);
             let rounds = findings.rounds + rounds;
-            let budget_s = recording.plan.comparison().and_then(|comparison| comparison.budget_s);
-            let takes_s = (f64::from(rounds) * findings.round_s * BUDGET_MARGIN).ceil() as u32;
+            let budget_s = plan.comparison().and_then(|comparison| comparison.budget_s);
             let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| match takes_s {
                 0..=600 => format!("{takes_s}s"),
                 _ => format!("{}m", takes_s.div_ceil(60)),
@@ -98,8 +108,13 @@ fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
             view::as_line(&command)
         }
         None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
-        None => Some("vmtax doctor".to_owned()),
+        _ => Some("vmtax doctor".to_owned()),
     }
+}
+
+/// How long a run with so many more rounds may take, s.
+fn takes_s(findings: &CompareFindings, more: u32) -> u32 {
+    (f64::from(findings.rounds + more) * findings.round_s * BUDGET_MARGIN).ceil() as u32
 }
 
 /// The findings, with what was found by layer, where that was asked for.

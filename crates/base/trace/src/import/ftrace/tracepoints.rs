@@ -72,7 +72,7 @@ pub(super) const TRACEPOINTS: &[Tracepoint] = &[
     tracepoint("kvm", "kvm_set_irq", &[("gsi", Unsigned), ("level", Unsigned)], |text| {
         Some(vec![Number(decimal(text, "gsi ")?), Number(decimal(text, "level ")?)])
     }),
-    tracepoint("kvm", "kvm_msi_set_irq", &[], |_| Some(Vec::new())),
+    tracepoint("kvm", "kvm_msi_set_irq", &[("data", Unsigned)], |text| Some(vec![Number(decimal(text, "vec ")?)])),
     tracepoint("kvm", "kvm_write_tsc_offset", &[("next_tsc_offset", Unsigned)], |text| {
         Some(vec![Number(decimal(text, "next=")?)])
     }),

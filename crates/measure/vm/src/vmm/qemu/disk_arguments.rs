@@ -51,7 +51,7 @@ pub(crate) struct Disk<'a> {
     pub file: &'a Path,
     /// Whether the file can be read past the host's page cache.
     pub direct: bool,
-    /// `aio` where the settings name none.
+    /// `aio` where the settings name none; `native` becomes `threads` with a `cache` that is not direct.
     pub aio: &'a str,
     /// Whether nobody may write to it.
     pub read_only: bool,
@@ -158,7 +158,9 @@ impl Disk<'_> {
         if protocol["driver"] == "file" {
             protocol["filename"] = json!(self.file);
             if protocol.get("aio").is_none() {
-                protocol["aio"] = json!(self.aio);
+                // Linux' asynchronous I/O takes files opened for direct I/O only.
+                let is_cached = protocol["cache"]["direct"] == false;
+                protocol["aio"] = json!(if is_cached && self.aio == "native" { "threads" } else { self.aio });
             }
         } else if let Some(node) = protocol.as_object_mut() {
             // What has no file has a size instead.
@@ -246,6 +248,7 @@ mod tests {
         assert!(polled.contains("-object iothread,id=disk-io,poll-max-ns=0 "), "{polled}");
         let cached = arguments(&[("cache", "writethrough")]);
         assert!(cached.contains(r#""direct":false"#) && cached.contains(",write-cache=off"), "{cached}");
+        assert!(cached.contains(r#""aio":"threads""#), "native would be refused: {cached}");
         let null = arguments(&[("drive.driver", "null-co"), ("latency-ns", "50000")]);
         assert!(null.contains(r#""driver":"null-co","latency-ns":50000"#) && !null.contains("filename"), "{null}");
         let slow = arguments(&[("throttling.iops-total", "100")]);
