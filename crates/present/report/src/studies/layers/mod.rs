@@ -173,9 +173,8 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
     let mut all = vec![
         Section::new("Layers", pictures),
-        Section::new(view::title(main), vec![Block::Table(column::sums(main))]),
-        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(main))]),
     ];
+    all.extend(sums_and_segments(main));
     all.extend(side_by_side);
     if !findings.differences.is_empty() {
         let caption = format!(
@@ -191,6 +190,14 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
         all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
     }
     all
+}
+
+/// One column's states and layers, and its segments.
+pub fn sums_and_segments(column: &LayerColumn) -> [Section<'_>; 2] {
+    [
+        Section::new(view::title(column), vec![Block::Table(column::sums(column))]),
+        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(column))]),
+    ]
 }
 
 fn head(column: &LayerColumn) -> Column {
