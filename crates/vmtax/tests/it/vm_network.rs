@@ -3,10 +3,11 @@
 use crate::common::{Place, Running, Signal, json, packet_delaying_qemu, until};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use vmtax_model::testing::{KvmGuest, skipped};
 
@@ -175,7 +176,10 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
         "ip link set eth0 up; ip addr add 10.213.{number}.2/24 dev eth0; exec 3<>/dev/udp/{server}/{port}; \
          while :; do echo >&3; read -t 1 -u 3; done"
     );
-    let socket = place.path("qmp");
+    // QEMU runs as a user without rights.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let socket = folder.path().join("qmp");
     let options = format!("{options} --qemu-arg=-qmp --qemu-arg=unix:{},server=on,wait=off", socket.display());
     let backend = format!("tap,fd={DESCRIPTOR}");
     let mut running = guest(place, kernel, &options, (&backend, ""), Some(&tap), &script);
@@ -184,6 +188,7 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
     let words = format!("layers --device net --vm {pid} --duration 3 --output out-{number} --json");
     let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
     let text = place.vmtax(&format!("report out-{number}")).succeeds().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for shown in ["A packet that the guest sends takes", "A packet that the guest receives takes", &tap.name, "per doorbell"] {
         assert!(text.contains(shown), "no '{shown}' in {text}");
     }
