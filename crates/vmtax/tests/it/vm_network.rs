@@ -154,6 +154,28 @@ fn a_user_mode_network_that_takes_cpu_time_is_found() {
     }
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_main_loop_that_packets_keep_busy_is_found() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let Some(tap) = Tap::make(75) else { return skipped("no tap device can be made") };
+    let place = Place::new();
+    let port = echo("10.213.75.1");
+    let address = "ip link set eth0 up; ip addr add 10.213.75.2/24 dev eth0; ";
+    // A packet for each write.
+    let script = format!("{address}exec 3<>/dev/udp/10.213.75.1/{port}; dd if=/dev/zero bs=64 >&3");
+    let backend = format!("tap,fd={DESCRIPTOR}");
+    let mut running = guest(&place, &kernel, "", (&backend, ""), Some(&tap), &script);
+    let pid = qemu(&mut running);
+    // Other load may take the CPU that the main loop would be busy on.
+    until("a busy main loop is found", || {
+        let rates = rates(&place, pid);
+        rates["findings"].to_string().contains("vm-tap-in-main-loop").then_some(())
+    });
+    running.signal(Signal::INT);
+    running.outcome();
+}
+
 /// A server on the host that sends back what it receives; its port.
 fn echo(address: &str) -> u16 {
     let socket = UdpSocket::bind((address, 0)).unwrap();
