@@ -56,12 +56,12 @@ lint: ## formatting, clippy, oldest Rust, licences, documentation and its links,
 	scripts/check-docs
 	shellcheck scripts/* .ci/run
 
-bench: ## measure vmtax beside sysbench, fio, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
+bench: ## measure vmtax beside sysbench, fio, sockperf, iperf3, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
 	$(CARGO) build --release --locked --package vmtax-workload --example cost
 	$(CARGO) build --release --locked --package vmtax-trace --example decode
-	@status=0; bench/native.py || status=$$?; bench/bonnie.py || status=$$?; bench/boot.py || status=$$?; bench/exec.py || status=$$?; bench/layers.py || status=$$?; bench/vm_layers.py || status=$$?; bench/top.py || status=$$?; bench/compare.py || status=$$?; bench/profile.py || status=$$?; bench/decode.py $(if $(SIMPLETRACE),--simpletrace $(SIMPLETRACE),--only rate,trace-cmd,go) || status=$$?; exit $$status
+	@status=0; bench/native.py || status=$$?; bench/bonnie.py || status=$$?; bench/boot.py || status=$$?; bench/exec.py || status=$$?; bench/layers.py || status=$$?; bench/vm_layers.py || status=$$?; bench/network.py || status=$$?; bench/top.py || status=$$?; bench/compare.py || status=$$?; bench/profile.py || status=$$?; bench/decode.py $(if $(SIMPLETRACE),--simpletrace $(SIMPLETRACE),--only rate,trace-cmd,go) || status=$$?; exit $$status
 
 chaos: ## kill processes of running vmtax at random moments, CHAOS_KILLS (50) times, as root; goes on where it stopped
 	@scripts/setup chaos

@@ -9,7 +9,7 @@ use clap::Args;
 use vmtax_layers::LayersError;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, ObservedVm,
+    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, ObservedVm,
     Plan, Probes, Study, Verdict,
 };
 use vmtax_recording::Recording;
@@ -39,12 +39,13 @@ enum Device {
             "Guests, comma separated: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. native (this host) is always measured for reference [default: micro-kvm and kvm; micro-tcg or tcg in place of one that this host cannot run]"
         )
     ),
-    mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set", "device"])),
+    mut_arg("vm", |vm| vm.conflicts_with_all(["what", "vary", "set"])),
     after_help = "vmtax boots the guest for the measurement. As root it traces every layer, otherwise the guest's layers and QEMU's trace events; the \
 report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). To add the guest's \
-own layers, run `vmtax agent observe` in the guest at the same time and give its file to `vmtax report --guest-trace FILE`; or let --guest-vmtax do both through QEMU's guest agent.
+own layers, run `vmtax agent observe` in the guest at the same time and give its file to `vmtax report --guest-trace FILE`; or let --guest-vmtax do both through QEMU's guest agent. \
+With --device net the packets that pass its taps are traced instead: sent ones from the doorbell to the host's stack, received ones from there to the interrupt.
 The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
@@ -61,6 +62,7 @@ Examples:
   vmtax layers --device net protocol=tcp size=1K
   vmtax layers --device net --vary backend=tap,user,passt
   vmtax layers --vm web01 --duration 30s
+  vmtax layers --vm web01 --device net
   vmtax layers --vm web01 --guest-vmtax /root/vmtax"
 )]
 pub struct LayersOptions {
@@ -88,7 +90,14 @@ pub struct LayersOptions {
 
 impl StudyOptions for LayersOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let observed = |vm| Study::VmLayers(ObservedVm { guest_vmtax: self.guest_vmtax.clone(), ..vm });
+        let device = match self.device {
+            Device::Disk => DeviceClass::Disk,
+            Device::Net => DeviceClass::Net,
+        };
+        if device == DeviceClass::Net && self.guest_vmtax.is_some() {
+            return OptionsError::usage("--guest-vmtax traces the guest's disks alone: leave it out with --device net");
+        }
+        let observed = |vm| Study::VmLayers(ObservedVm { guest_vmtax: self.guest_vmtax.clone(), device, ..vm });
         if let Some(plan) = self.running.plan(observed) {
             return plan;
         }

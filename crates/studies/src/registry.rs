@@ -10,7 +10,7 @@ use crate::{diagnose, exits, import, layers, reproduce, tune, vm};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
+use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, DeviceClass, ReproductionFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -40,6 +40,9 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
         Study::TuneGuest(_) => Box::new(GuestTuning::of(recording)?),
         Study::VmExits(_) => found(recording, vm::exits(recording)?, page::vm_exits::report, page::json),
         Study::Import(_) => found(recording, import::findings(recording)?, page::import::report, page::json),
+        Study::VmLayers(vm) if vm.device == DeviceClass::Net => {
+            found(recording, vm::layers(recording)?, page::vm_packets::report, page::json)
+        }
         Study::VmLayers(_) => found(recording, vm::layers(recording)?, page::vm_layers::report, page::json),
     };
     // A published result that this version does not know has no verdict.

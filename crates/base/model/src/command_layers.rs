@@ -17,6 +17,10 @@ pub enum RequestKind {
     Discard,
     /// Anything else, and what nobody told.
     Other,
+    /// A packet that the guest sends.
+    Transmit,
+    /// A packet that the guest receives.
+    Receive,
 }
 
 impl RequestKind {
@@ -28,6 +32,8 @@ impl RequestKind {
             RequestKind::Flush => "flushes",
             RequestKind::Discard => "discards",
             RequestKind::Other => "other requests",
+            RequestKind::Transmit => "transmitted packets",
+            RequestKind::Receive => "received packets",
         }
     }
 }

@@ -105,7 +105,7 @@ pub use moments::Moments;
 pub use net_backend::NetBackend;
 pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
+    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
     ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
@@ -142,7 +142,8 @@ pub use vm_counters::{
 };
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_layers::{
-    GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, VmLayers, VmRequests, VmTrace,
+    GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets, VmRequests,
+    VmTrace,
 };
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,

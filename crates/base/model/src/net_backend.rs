@@ -2,7 +2,12 @@
 
 use crate::PlanError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+/// Queues of a tap.
+const QUEUES: RangeInclusive<usize> = 1..=16;
 
 /// A backend of QEMU's for a network card.
 #[derive(
@@ -33,8 +38,23 @@ impl NetBackend {
     pub const KEY: &str = "backend";
     /// Beginning of a variant's setting that is a property of it: `netdev.vhost=on`.
     pub const PROPERTY: &str = "netdev.";
+    /// A variant's setting with the number of a tap's queues.
+    pub const QUEUES: &str = "netdev.queues";
     /// Every backend, as it is written in plans and options.
     pub const NAMES: &[&str] = <NetBackend as strum::VariantNames>::VARIANTS;
+}
+
+impl NetBackend {
+    /// The queues that these settings of a variant ask a tap for.
+    ///
+    /// # Errors
+    /// [`PlanError::Invalid`] for anything but 1 to 16.
+    pub fn queues(set: &BTreeMap<String, String>) -> Result<usize, PlanError> {
+        let Some(asked) = set.get(NetBackend::QUEUES) else { return Ok(1) };
+        let queues = asked.parse().ok().filter(|queues| QUEUES.contains(queues));
+        let fault = || PlanError::Invalid(format!("netdev.queues={}: choose 1 to 16", asked.escape_default()));
+        queues.ok_or_else(fault)
+    }
 }
 
 impl FromStr for NetBackend {
@@ -56,6 +76,9 @@ mod tests {
     fn backends_have_the_names_that_qemu_and_the_docs_use() {
         assert_eq!(NetBackend::NAMES, ["tap", "user", "passt"]);
         assert_eq!(("passt".parse(), "tap".parse()), (Ok(NetBackend::Passt), Ok(NetBackend::Tap)));
+        let queues = |text: &str| NetBackend::queues(&[(NetBackend::QUEUES.to_owned(), text.to_owned())].into());
+        assert_eq!((queues("2"), NetBackend::queues(&BTreeMap::new())), (Ok(2), Ok(1)));
+        assert!(["0", "17", "-1", "two"].iter().all(|text| queues(text).unwrap_err().to_string().contains("1 to 16")));
         let error = "slirp".parse::<NetBackend>().unwrap_err().to_string();
         assert!(error.contains("tap, user, passt"), "{error}");
     }

@@ -153,6 +153,7 @@ pub fn vm_trace(vm: VmFacts, end: u64) -> VmTrace {
         vm,
         threads: Vec::new(),
         disks: Vec::new(),
+        nics: Vec::new(),
         ended: false,
         full: false,
         missing: Vec::new(),

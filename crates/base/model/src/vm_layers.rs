@@ -1,6 +1,8 @@
 //! The block requests of a running VM, as its host traces them, and what they say.
 
-use crate::{GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary, VmDisk, VmFacts};
+use crate::{
+    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestKind, Summary, VmDisk, VmFacts, VmNic,
+};
 use serde::{Deserialize, Serialize};
 
 /// A disk of a running VM, with what joins its requests to the host's events.
@@ -12,6 +14,15 @@ pub struct TracedDisk {
     pub disk: VmDisk,
     /// Its file on the host; empty where the image's format puts the guest's bytes elsewhere in the file.
     pub host: HostDisk,
+    /// The ports or addresses by which the guest kicks its virtqueues: first and length.
+    pub notify: Vec<(u64, u64)>,
+}
+
+/// A network card of a running VM, with what joins its packets to the host's events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedNic {
+    /// The tap behind it.
+    pub nic: VmNic,
     /// The ports or addresses by which the guest kicks its virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
 }
@@ -36,6 +47,9 @@ pub struct VmTrace {
     pub threads: Vec<QemuThread>,
     /// Its disks.
     pub disks: Vec<TracedDisk>,
+    /// Its network cards, where their packets are traced and not its disks' requests.
+    #[serde(default)]
+    pub nics: Vec<TracedNic>,
     /// Whether the VM ended before the timeout.
     pub ended: bool,
     /// Whether the trace reached the most bytes that are kept.
@@ -162,6 +176,29 @@ pub struct VmRequests {
     pub davg: Option<Summary>,
 }
 
+/// The packets of one direction of a network card of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmPackets {
+    /// The card's tap on the host.
+    pub tap: String,
+    /// The queues that the tap has.
+    pub queues: usize,
+    /// The thread that reads or writes the tap, as `main loop`.
+    pub thread: String,
+    /// The direction.
+    pub kind: RequestKind,
+    /// How many the tap passed on.
+    pub packets: u64,
+    /// How many of these were followed.
+    pub followed: u64,
+    /// How many a second.
+    pub per_s: f64,
+    /// From the first to the last moment that the host sees of each.
+    pub time: Summary,
+    /// How many one doorbell, write or interrupt served.
+    pub batching: Vec<Batching>,
+}
+
 impl VmLayers {
     /// What is missing where this build of QEMU shows no requests at all.
     pub const REQUESTS: &str = "requests to its disks";
@@ -178,10 +215,13 @@ pub struct VmLayers {
     pub ended: bool,
     /// By disk and kind, those first that took most time; none where no request was seen.
     pub requests: Vec<VmRequests>,
-    /// The disks that had no request.
+    /// By network card and direction, where packets were traced and not requests; those first that took most time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packets: Vec<VmPackets>,
+    /// The disks that had no request, or the taps that had no packet.
     pub idle: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,
-    /// Where the time goes: a column for each of `requests`, in their order.
+    /// Where the time goes: a column for each of `requests`, or of `packets`, in their order.
     pub layers: LayerFindings,
 }

@@ -188,6 +188,9 @@ pub struct DeviceRates {
 pub struct NicRates {
     /// The interface on the host.
     pub tap: String,
+    /// Whether vhost-net moves its packets in the host's kernel.
+    #[serde(default)]
+    pub vhost: bool,
     /// Packets received per second.
     pub rx_packets_per_s: f64,
     /// Packets sent per second.

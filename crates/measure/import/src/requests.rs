@@ -83,6 +83,7 @@ impl Sides<'_> {
             threads: self.threads(&vm),
             vm,
             disks: Vec::new(),
+            nics: Vec::new(),
             ended: false,
             full: is_full,
             missing: Vec::new(),

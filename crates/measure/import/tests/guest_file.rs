@@ -60,7 +60,7 @@ impl Run {
     }
 
     fn vm() -> Run {
-        Run::of(Study::VmLayers(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None }))
+        Run::of(Study::VmLayers(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Disk }))
     }
 
     fn recording(&self) -> Recording {
@@ -123,7 +123,7 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
         assert!(of(&file(&[(name, b"x")], &facts())).contains("plain"), "{name}");
     }
     assert!(
-        Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None }))
+        Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Disk }))
             .add(&sound())
             .unwrap_err()
             .contains("layers --vm")

@@ -210,8 +210,8 @@ impl ProbeSet {
 pub enum HostDevice<'a> {
     /// The block devices beneath its disks, as block events print them.
     Blocks(&'a [u64]),
-    /// The interface of the server's network, behind its network card: a tap, a loopback device.
-    Tap(&'a str),
+    /// The interfaces behind its network cards: taps, or the loopback device of the server's network.
+    Interfaces(&'a [String]),
 }
 
 impl<'a> From<&'a [u64]> for HostDevice<'a> {
@@ -234,7 +234,10 @@ impl HostDevice<'_> {
                 let any: Vec<String> = devices.iter().map(|device| format!("dev == {device}")).collect();
                 (!any.is_empty()).then(|| any.join(" || "))
             }
-            HostDevice::Tap(name) => Some(format!("name == \"{name}\"")),
+            HostDevice::Interfaces(names) => {
+                let any: Vec<String> = names.iter().map(|name| format!("name == \"{name}\"")).collect();
+                (!any.is_empty()).then(|| any.join(" || "))
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ pub use run::{BeforePart, Ended, Progress, Watch, Workspace, run};
 
 use vmtax_guests::kernel::KernelError;
 use vmtax_host::HostError;
-use vmtax_model::{Machine, WorkloadName};
+use vmtax_model::{Machine, Missing, WorkloadName};
 use vmtax_recording::RecordingError;
 use vmtax_vm::MachineError;
 use vmtax_workload::WorkloadError;
@@ -92,6 +92,14 @@ pub enum RunError {
         /// The process.
         pid: i32,
     },
+    /// A VM none of whose packets pass a tap that QEMU reads.
+    #[error("QEMU {pid} reads no tap, so no packet of it can be followed{}", reasons(missing))]
+    NoTap {
+        /// The process.
+        pid: i32,
+        /// What it has in place of one.
+        missing: Vec<Missing>,
+    },
     /// A process cannot be observed.
     #[error(transparent)]
     Observe(#[from] vmtax_observe::ProbeError),
@@ -103,4 +111,13 @@ pub enum RunError {
         /// Why, and what to do.
         reason: String,
     },
+}
+
+/// What is there in place of a tap, each with what to do.
+fn reasons(missing: &[Missing]) -> String {
+    if missing.is_empty() {
+        return ": give it a network card with -netdev tap".to_owned();
+    }
+    let reasons = missing.iter().map(|missing| format!(". {}: {}; {}", missing.what, missing.why, missing.fix));
+    reasons.collect()
 }

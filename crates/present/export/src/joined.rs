@@ -28,8 +28,8 @@ pub struct ObservedTrials<'a> {
     recording: &'a Recording,
     run: String,
     trials: Vec<&'a TrialRecord>,
-    /// Of a running VM, or of imported traces: each disk stands for a trial.
-    disks: Vec<VmTrial>,
+    /// Of a running VM, or of imported traces: each disk or network card stands for a trial.
+    devices: Vec<VmTrial>,
 }
 
 impl<'a> ObservedTrials<'a> {
@@ -39,24 +39,24 @@ impl<'a> ObservedTrials<'a> {
     /// [`ExportError`] when a trace cannot be read, or the run has no date.
     pub fn of(recording: &'a Recording) -> Result<ObservedTrials<'a>, ExportError> {
         let is_observed = |t: &&TrialRecord| t.probes.follows_requests() && t.result().is_some();
-        let disks = match recording.plan.study {
+        let devices = match recording.plan.study {
             // Of imported traces without requests there is no such file.
             Study::Import(_) if !recording.trial_folder(0).join(files::VM_TRACE).exists() => Vec::new(),
             Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&recording.trial_folder(0))?,
             _ => Vec::new(),
         };
         let trials = recording.trials.iter().filter(is_observed).collect();
-        Ok(ObservedTrials { recording, run: Run::of(recording, false)?.id, trials, disks })
+        Ok(ObservedTrials { recording, run: Run::of(recording, false)?.id, trials, devices })
     }
 
     /// Whether nothing was observed.
     pub fn is_empty(&self) -> bool {
-        self.trials.is_empty() && self.disks.is_empty()
+        self.trials.is_empty() && self.devices.is_empty()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.trials.len() + self.disks.len()
+        self.trials.len() + self.devices.len()
     }
 
     /// Passes on each, its requests joined.
@@ -70,8 +70,8 @@ impl<'a> ObservedTrials<'a> {
             let (number, machine, round) = (record.number, record.machine, record.round);
             pass_on(Trial { run, number, machine, variant: &record.variant, round, joined: &joined })?;
         }
-        for (number, VmTrial { machine, disk, joined }) in (0..).zip(&self.disks) {
-            pass_on(Trial { run, number, machine: *machine, variant: disk, round: 0, joined })?;
+        for (number, VmTrial { machine, device, joined }) in (0..).zip(&self.devices) {
+            pass_on(Trial { run, number, machine: *machine, variant: device, round: 0, joined })?;
         }
         Ok(())
     }

@@ -107,6 +107,30 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
 }
 
 #[test]
+fn where_no_request_was_followed_the_answer_says_so_and_what_to_do() {
+    let mut f = plain(6);
+    f.columns.truncate(1);
+    let matched = &mut f.columns[0].matched;
+    (matched.operations, matched.joined, matched.lost_events) = (2000, 0, 0);
+    matched.rejected = vec![("no packet of it in the guest's network stack".into(), 2000)];
+    f.columns[0].traced = Summary { n: 0, mean_ns: 0.0, p50_ns: 0.0, ..f.columns[0].traced };
+    f.columns[0].rows.clear();
+    let answer = |f: &LayerFindings| {
+        let text = terminal(f, 300);
+        text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let said = answer(&f);
+    assert!(said.starts_with("A request takes 22") && said.contains("(median, untraced)"), "{said}");
+    let none = "None of 2,000 traced requests in the Linux guest on tcg could be followed: 2,000 (no packet of it in the \
+                guest's network stack). `vmtax doctor` names what this host's tracing lacks.";
+    assert!(said.contains(none) && !said.contains("Of the mean"), "{said}");
+    f.columns[0].control = None;
+    f.columns[0].matched.lost_events = 7;
+    let said = answer(&f);
+    assert!(said.starts_with("None of 2,000") && said.contains("Events were lost: trace fewer"), "{said}");
+}
+
+#[test]
 fn variants_have_a_column_each_and_a_winner_only_where_there_is_one() {
     let text = terminal(&varied(6), 100);
     for variant in ["aio=threads", "aio=native", "aio=io_uring", "micro-kvm"] {

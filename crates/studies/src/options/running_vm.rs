@@ -3,7 +3,7 @@
 use super::error::OptionsError;
 use super::values::duration;
 use clap::Args;
-use vmtax_model::{ObservedVm, Plan, Study};
+use vmtax_model::{DeviceClass, ObservedVm, Plan, Study};
 use vmtax_vm::Vm;
 use vmtax_workload::CheckedPlan;
 
@@ -59,7 +59,7 @@ pub(crate) fn plan_of_vm(
 ) -> Result<CheckedPlan, OptionsError> {
     let vm = Vm::find(name)?;
     let time_ms = ((seconds * 1e3).round() as u64).max(1);
-    let study = study(ObservedVm { pid: vm.pid(), time_ms, guest_vmtax: None });
+    let study = study(ObservedVm { pid: vm.pid(), time_ms, guest_vmtax: None, device: DeviceClass::Disk });
     let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
     Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

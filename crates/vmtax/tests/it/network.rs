@@ -197,6 +197,28 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_tap_and_its_card_have_the_queues_that_were_asked_for() {
+    kernel();
+    let place = Place::new();
+    let words = format!("layers --device net count={COUNT} --machine tcg --rounds 1 --cpus 2 --set netdev.queues=2 --json");
+    let run = place.vmtax(&words).arg("--dir").arg(place.runs()).start(180);
+    let mut run = run;
+    let queues = run.until("QEMU has the tap", |place| {
+        let qemu = place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("mq=on,vectors=6"))?;
+        let folder = fs::read_dir(format!("/proc/{}/fdinfo", qemu.pid)).ok()?;
+        let is_tap = |text: &String| text.lines().any(|line| line.starts_with("iff:"));
+        let infos = folder.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        Some(infos.filter(is_tap).count()).filter(|queues| *queues > 0)
+    });
+    assert_eq!(queues, 2);
+    let report = json(&run.outcome().exits(0).stdout);
+    is_whole(column(&report, "netdev.queues=2"), 2 * COUNT);
+    place.vmtax("layers --device net --set netdev.queues=99").fails(&["netdev.queues=99: choose 1 to 16"]);
+    place.vmtax("layers --device net --set netdev.queues=2 --set backend=user").fails(&["netdev.queues is of a tap"]);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn every_workload_of_the_network_goes_through_each_backend() {
     kernel();
     let place = Place::new();

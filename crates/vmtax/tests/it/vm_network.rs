@@ -1,17 +1,20 @@
 //! The network of a running VM: what was planted is found, and of a VM without it the rules are silent.
 
-use crate::common::{Place, Running, json, until};
+use crate::common::{Place, Running, Signal, json, packet_delaying_qemu, until};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use vmtax_model::testing::{KvmGuest, skipped};
 
 /// Other load may take the processors for the whole time of one attempt.
 const TRIES: usize = 8;
+/// What the shim adds to each write of a packet to the tap.
+const DELAY_NS: f64 = 200_000.0;
 /// The number under which QEMU has the tap.
 const DESCRIPTOR: i32 = 77;
 
@@ -57,15 +60,16 @@ fn server(address: &str) -> u16 {
     port
 }
 
-/// A guest that runs this script, with a card on this backend.
+/// A guest that runs this script, with a card on this backend; `options`: of QEMU and the guest.
 fn guest<'a>(
     place: &'a Place,
     kernel: &KvmGuest,
+    options: &str,
     (netdev, card): (&str, &str),
     tap: Option<&Tap>,
     script: &str,
 ) -> Running<'a> {
-    let start = kvm(place, kernel, "exec", "--machine kvm --rounds 1 -q");
+    let start = kvm(place, kernel, "exec", "--machine kvm --rounds 1 -q").words(options);
     let (netdev, card) = (format!("{netdev},id=n"), format!("virtio-net-pci,netdev=n,romfile={card}"));
     let arguments = ["-netdev", &netdev, "-device", &card];
     let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
@@ -102,7 +106,7 @@ fn packets_without_segmentation_offload_are_found() {
         let port = server(&server_address);
         let script = connected(&format!("10.213.{number}.2"), &server_address, port) + "dd if=/dev/zero bs=64k >&3";
         let backend = format!("tap,fd={DESCRIPTOR}");
-        let mut running = guest(&place, &kernel, (&backend, card), Some(&tap), &script);
+        let mut running = guest(&place, &kernel, "", (&backend, card), Some(&tap), &script);
         let pid = qemu(&mut running);
         let found = until("it streams", || {
             let rates = rates(&place, pid);
@@ -116,7 +120,7 @@ fn packets_without_segmentation_offload_are_found() {
             // A second without a thousand packets is no load.
             until("small segments are found", || is_found(&rates(&place, pid)).then_some(()));
         }
-        running.signal(crate::common::Signal::INT);
+        running.signal(Signal::INT);
         running.outcome();
     }
 }
@@ -130,7 +134,7 @@ fn a_user_mode_network_that_takes_cpu_time_is_found() {
     let receives = connected("10.0.2.15", "10.0.2.2", port) + "cat <&3 >/dev/null";
     for (script, is_expected) in [(receives.as_str(), true), ("while :; do :; done", false)] {
         let place = Place::new();
-        let mut running = guest(&place, &kernel, ("user", ""), None, script);
+        let mut running = guest(&place, &kernel, "", ("user", ""), None, script);
         let pid = qemu(&mut running);
         // Until it has booted there is nothing.
         std::thread::sleep(std::time::Duration::from_secs(8));
@@ -145,7 +149,141 @@ fn a_user_mode_network_that_takes_cpu_time_is_found() {
             let causes = diagnoses.next().unwrap();
             assert!(!causes.contains("vm-slirp"), "{causes}");
         }
-        running.signal(crate::common::Signal::INT);
+        running.signal(Signal::INT);
         running.outcome();
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_main_loop_that_packets_keep_busy_is_found() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let Some(tap) = Tap::make(75) else { return skipped("no tap device can be made") };
+    let place = Place::new();
+    let port = echo("10.213.75.1");
+    let address = "ip link set eth0 up; ip addr add 10.213.75.2/24 dev eth0; ";
+    // A packet for each write.
+    let script = format!("{address}exec 3<>/dev/udp/10.213.75.1/{port}; dd if=/dev/zero bs=64 >&3");
+    let backend = format!("tap,fd={DESCRIPTOR}");
+    let mut running = guest(&place, &kernel, "", (&backend, ""), Some(&tap), &script);
+    let pid = qemu(&mut running);
+    // Other load may take the CPU that the main loop would be busy on.
+    until("a busy main loop is found", || {
+        let rates = rates(&place, pid);
+        rates["findings"].to_string().contains("vm-tap-in-main-loop").then_some(())
+    });
+    running.signal(Signal::INT);
+    running.outcome();
+}
+
+/// A server on the host that sends back what it receives; its port.
+fn echo(address: &str) -> u16 {
+    let socket = UdpSocket::bind((address, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        while let Ok((length, client)) = socket.recv_from(&mut bytes) {
+            let _ = socket.send_to(&bytes[..length], client);
+        }
+    });
+    port
+}
+
+/// The packets of a VM whose guest sends a byte to a server and waits for it, over and over: traced for some seconds.
+fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Option<Value> {
+    let tap = Tap::make(number)?;
+    let server = format!("10.213.{number}.1");
+    let port = echo(&server);
+    let script = format!(
+        "ip link set eth0 up; ip addr add 10.213.{number}.2/24 dev eth0; exec 3<>/dev/udp/{server}/{port}; \
+         while :; do echo >&3; read -t 1 -u 3; done"
+    );
+    // QEMU runs as a user without rights.
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let socket = folder.path().join("qmp");
+    let options = format!("{options} --qemu-arg=-qmp --qemu-arg=unix:{},server=on,wait=off", socket.display());
+    let backend = format!("tap,fd={DESCRIPTOR}");
+    let mut running = guest(place, kernel, &options, (&backend, ""), Some(&tap), &script);
+    let pid = qemu(&mut running);
+    until("it sends", || (rates(place, pid)["nics"][0]["tx_packets_per_s"].as_f64()? > 100.0).then_some(()));
+    let words = format!("layers --device net --vm {pid} --duration 3 --output out-{number} --json");
+    let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
+    let text = place.vmtax(&format!("report out-{number}")).succeeds().stdout;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for shown in ["A packet that the guest sends takes", "A packet that the guest receives takes", &tap.name, "per doorbell"] {
+        assert!(text.contains(shown), "no '{shown}' in {text}");
+    }
+    place.vmtax(&format!("export out-{number} --parquet packets.parquet --perfetto trace.pftrace")).succeeds();
+    running.signal(Signal::INT);
+    running.outcome();
+    Some(report)
+}
+
+/// A direction's packets and its column.
+fn direction<'a>(report: &'a Value, kind: &str) -> (&'a Value, &'a Value) {
+    let all = report["findings"]["packets"].as_array().unwrap();
+    let at = all.iter().position(|packets| packets["kind"] == kind);
+    let at = at.unwrap_or_else(|| panic!("no {kind}: {:#}", report["findings"]));
+    (&all[at], &report["findings"]["layers"]["columns"][at])
+}
+
+/// A row's figure, ns; of one row for each state.
+fn row(report: &Value, kind: &str, to: &str, measure: &str) -> f64 {
+    let rows = direction(report, kind).1["rows"].as_array().unwrap().iter().filter(|row| row["to"] == to);
+    rows.map(|row| row["time"][measure].as_f64().unwrap()).sum()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let Some(plain) = packets(&place, &kernel, 73, "") else { return skipped("no tap device can be made") };
+    let late = format!("--qemu {}", packet_delaying_qemu(&place, DELAY_NS as u64).display());
+    let late = packets(&place, &kernel, 74, &late).unwrap();
+    let sent = ["net-kvm-kick", "net-tx-wake", "net-tx", "net-tap-write", "net-tap-receive"];
+    let received =
+        ["net-host-xmit", "net-rx-wake", "net-tap-read", "net-rx", "net-rx-fill", "net-rx-notify", "net-inject"];
+    for report in [&plain, &late] {
+        for (kind, path) in [("transmit", &sent[1..]), ("receive", &received[..])] {
+            let (packets, column) = direction(report, kind);
+            let (all, followed) = (packets["packets"].as_f64().unwrap(), packets["followed"].as_f64().unwrap());
+            assert!(all > 300.0 && followed >= 0.99 * all, "{kind}: {packets:#} {:#}", column["matched"]);
+            assert_eq!((&column["clock"]["violations"], &column["matched"]["lost_events"]), (&0.into(), &0.into()));
+            assert_eq!(packets["thread"], "main loop");
+            for to in path {
+                let rows = column["rows"].as_array().unwrap().iter().filter(|row| row["to"] == *to);
+                let most = rows.filter_map(|row| row["count"].as_f64()).fold(0.0, f64::max);
+                assert!(most > 0.5 * followed, "{kind}: {to} is seldom passed: {:#}", column["rows"]);
+            }
+            let rows = column["rows"].as_array().unwrap().iter();
+            let sum: f64 = rows.map(|row| row["time"]["mean_ns"].as_f64().unwrap()).sum();
+            let (mean, rest) = (packets["time"]["mean_ns"].as_f64().unwrap(), column["unexplained_ns"].as_f64().unwrap());
+            assert!((sum + rest - mean).abs() < 0.002 * mean && rest.abs() < 0.02 * mean, "{sum} + {rest} of {mean}");
+        }
+        // One packet each way at a time.
+        let batching = &direction(report, "transmit").0["batching"][0];
+        assert_eq!(batching["kind"], "doorbell");
+        assert!(batching["packets"].as_f64().unwrap() < 1.2 * batching["batches"].as_f64().unwrap(), "{batching}");
+    }
+    let grown = |kind, to| row(&late, kind, to, "p50_ns") - row(&plain, kind, to, "p50_ns");
+    let there = grown("transmit", "net-tap-write");
+    assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before the write to the tap");
+    for (kind, to) in [("transmit", "net-tap-receive"), ("receive", "net-tap-read"), ("receive", "net-rx-fill")] {
+        assert!(grown(kind, to).abs() < DELAY_NS / 10.0, "{to}: {} ns more", grown(kind, to));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_vm_without_a_tap_says_what_it_has_in_place_of_one() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let mut running = guest(&place, &kernel, "", ("user", ""), None, "sleep 60");
+    let pid = qemu(&mut running);
+    let refused = place.vmtax(&format!("layers --device net --vm {pid}"));
+    refused.fails(&["reads no tap", "backend n (user)", "--set backend=user"]);
+    running.signal(Signal::INT);
+    running.outcome();
 }

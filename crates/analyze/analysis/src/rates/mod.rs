@@ -44,7 +44,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         io: disks::all(&window, &before.disks, &after.disks),
         disks,
         guest: before.guest.as_ref().zip(after.guest.as_ref()).map(|(before, after)| guest(&window, before, after)),
-        nics: nics(&window, &before.nics, &after.nics),
+        nics: nics(&window, facts, &before.nics, &after.nics),
         memory_use: memory(&window, before, after),
         process_io: before.process_io.zip(after.process_io).map(|(before, after)| {
             [window.rate(before.read_bytes, after.read_bytes), window.rate(before.written_bytes, after.written_bytes)]
@@ -134,11 +134,12 @@ fn guest(window: &Window, before: &GuestCounters, after: &GuestCounters) -> Gues
     }
 }
 
-fn nics(window: &Window, before: &[NicCounters], after: &[NicCounters]) -> Vec<NicRates> {
+fn nics(window: &Window, facts: &VmFacts, before: &[NicCounters], after: &[NicCounters]) -> Vec<NicRates> {
     let rates = |nic: &NicCounters| {
         let old = before.iter().find(|old| old.tap == nic.tap)?;
         Some(NicRates {
             tap: nic.tap.clone(),
+            vhost: facts.nics.iter().any(|known| known.tap == nic.tap && known.vhost),
             rx_packets_per_s: window.rate(old.rx_packets, nic.rx_packets),
             tx_packets_per_s: window.rate(old.tx_packets, nic.tx_packets),
             rx_bytes_per_s: window.rate(old.rx_bytes, nic.rx_bytes),

@@ -7,7 +7,6 @@ use crate::join::host::{Call, Passing};
 use crate::join::match_params::Violation;
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::Checkpoint;
-use vmtax_trace::ThreadState;
 
 impl Follow<'_> {
     /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete.
@@ -77,24 +76,13 @@ impl Follow<'_> {
         let kicks = self.host.passed.at(Checkpoint::KvmNotify);
         let since = woke.checked_sub(1).and_then(|before| self.host.woke(pop.tid, 0, before)).unwrap_or(0);
         let seen = kicks.within(since.saturating_add(1), woke).next().map(|(at, kick)| (at, kick.tid));
-        let kick = seen.or_else(|| self.waking_vcpu(pop.tid, woke, since));
+        let kick = seen.or_else(|| self.host.waking_vcpu(pop.tid, woke, since));
         if let Some((at, tid)) = kick {
             path.set(Checkpoint::KvmNotify, at, PassedBy::Thread(tid));
         } else if self.host.passed.seen(Checkpoint::KvmNotify) {
             return;
         }
         path.set(Checkpoint::QemuWake, woke, PassedBy::Thread(pop.tid));
-    }
-
-    /// When a vCPU's thread woke another one that then returned from its wait, and which: a kick that KVM does not show.
-    fn waking_vcpu(&self, tid: i32, woke: u64, since: u64) -> Option<(u64, i32)> {
-        let before = |at| self.host.tasks.before(tid, at).filter(|(begin, ..)| *begin > since);
-        let (at, state, _) = match before(woke)? {
-            (at, ThreadState::Running, _) => before(at)?,
-            other => other,
-        };
-        let ThreadState::Runnable { waker: Some(waker), .. } = state else { return None };
-        waker.tid.filter(|tid| self.host.vcpus.contains(tid)).map(|tid| (at, tid))
     }
 
     /// From the push to the interrupt that the same thread delivers, before it waits for other work. Without one the guest had

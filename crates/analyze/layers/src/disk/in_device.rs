@@ -1,6 +1,6 @@
 //! The block requests that QEMU's device has, from its pop to its push: all that a host knows of a guest that does not trace.
 
-use super::request::{GuestRequest, NOWHERE};
+use super::request::{Ended, GuestRequest, NOWHERE};
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, RequestKind};
@@ -9,15 +9,6 @@ use vmtax_trace::Moment;
 /// Requests that QEMU has popped and not pushed, by its address for each. `complete` is not valid yet.
 #[derive(Debug, Default)]
 pub(crate) struct InDevice(HashMap<u64, GuestRequest>);
-
-/// A request that is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// QEMU has pushed it.
-    Pushed(GuestRequest),
-    /// Its address is another's by now, and its push was not seen.
-    Unseen(GuestRequest),
-}
 
 impl InDevice {
     /// Takes an event; gives the request that it ends.
@@ -32,11 +23,11 @@ impl InDevice {
                     self.0.values_mut().for_each(|other| other.alone = false);
                 }
                 let unseen = self.0.insert(address, request)?;
-                Some(Ended::Unseen(GuestRequest { complete: now, ..unseen }))
+                Some(Ended::Unseen(GuestRequest { complete: now, ..unseen }, Checkpoint::QemuPush))
             }
             HostEvent::Passes(Checkpoint::QemuPush, mark) => {
                 let pushed = self.0.remove(&mark.address?)?;
-                Some(Ended::Pushed(GuestRequest { complete: now, ..pushed }))
+                Some(Ended::Done(GuestRequest { complete: now, ..pushed }))
             }
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! A request of the guest's block layer.
 
-use vmtax_model::{RequestKind, Stamped};
+use vmtax_model::{Checkpoint, RequestKind, Stamped};
 use vmtax_trace::Moment;
 
 /// The offset of a request without bytes, as a flush.
@@ -19,6 +19,15 @@ pub(crate) struct GuestRequest {
     pub complete: Moment,
     /// No other was in flight with it, as far as its guest is known.
     pub alone: bool,
+}
+
+/// A request that is over, of a guest that the host alone shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its end was seen.
+    Done(GuestRequest),
+    /// Its address is another's by now, and this last checkpoint of it was not seen.
+    Unseen(GuestRequest, Checkpoint),
 }
 
 impl GuestRequest {

@@ -33,6 +33,8 @@ pub(crate) struct Readers {
     kernel: KernelDecoder,
     checkpoints: HashMap<EventId, Checkpoint>,
     probes: HashMap<EventId, Probe>,
+    /// Where events of the network stack have the interface's name.
+    interfaces: HashMap<EventId, Field>,
 }
 
 impl Readers {
@@ -49,7 +51,8 @@ impl Readers {
             let probe = Probe {
                 address: field("elem"),
                 sector: field("sector"),
-                queue: field("vq"),
+                // A virtqueue, or the backend's part of a queue.
+                queue: field("vq").or_else(|| field("client")),
                 kind: field("type"),
                 device: field("device"),
                 offset: field("offset"),
@@ -61,7 +64,13 @@ impl Readers {
             };
             (id, probe)
         });
-        Readers { checkpoints: checkpoints.collect(), probes: probes.collect(), kernel: KernelDecoder::new(formats) }
+        let of_network = formats.iter().filter(|(_, format)| format.system == "net");
+        Readers {
+            checkpoints: checkpoints.collect(),
+            probes: probes.collect(),
+            interfaces: of_network.filter_map(|(id, _)| Some((id, formats.field(id, "name")?))).collect(),
+            kernel: KernelDecoder::new(formats),
+        }
     }
 
     /// Events that matter and cannot be read.
@@ -165,6 +174,11 @@ impl Readers {
     /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
     pub fn device<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
         self.probes.get(&event.id)?.device?.text(event.data)
+    }
+
+    /// The interface of the host that a packet passes, where that tells.
+    pub fn interface<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
+        self.interfaces.get(&event.id)?.text(event.data)
     }
 
     /// Whether events of requests tell of which device they are.

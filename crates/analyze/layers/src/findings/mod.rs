@@ -11,4 +11,5 @@ pub(crate) mod nested;
 pub(crate) mod plan;
 pub(crate) mod round_medians;
 pub(crate) mod vm;
+mod vm_packets;
 pub(crate) mod waterfall;

@@ -6,14 +6,14 @@ use super::command::by_kind;
 use super::distribution::Distribution;
 use super::round_medians::RoundMedians;
 use crate::error::LayersError;
-use crate::request::{JoinedRequest, Who};
+use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{DiskData, VmData};
-use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{
-    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind, VmLayers, VmRequests,
+    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, REPORT_SCHEMA, RequestKind, VmLayers, VmPackets,
+    VmRequests,
 };
 use vmtax_rules::Evidence;
 
@@ -22,13 +22,16 @@ use vmtax_rules::Evidence;
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
 pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
-    let VmData { trace, disks, idle, missing, is_guest_traced } = read_vm(folder)?;
+    let VmData { trace, disks, nics, idle, missing, is_guest_traced } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
     let mut all: Vec<(VmRequests, LayerColumn)> =
         disks.into_iter().flat_map(|disk| of_disk(disk, machine, seconds, trace.tsc_mhz)).collect();
     all.sort_by(|(a, _), (b, _)| b.in_flight.total_cmp(&a.in_flight));
-    let (requests, columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
+    let (requests, mut columns): (Vec<VmRequests>, Vec<LayerColumn>) = all.into_iter().unzip();
+    let of_nics = super::vm_packets::columns(nics, machine, seconds, trace.tsc_mhz);
+    let (packets, of_packets): (Vec<VmPackets>, Vec<LayerColumn>) = of_nics.into_iter().unzip();
+    columns.extend(of_packets);
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
     let main = columns.get(..1).filter(|_| !trace.imported).unwrap_or_default();
     let advice = vmtax_rules::advice(&Evidence { host: Some(host), columns: main, ..Evidence::default() });
@@ -39,6 +42,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         columns,
         differences: Vec::new(),
         method: match (&trace.guest, is_guest_traced) {
+            _ if !trace.nics.is_empty() => PACKET_METHOD,
             (None, false) => METHOD,
             (None, true) => BOTH_METHOD,
             (Some(_), _) => GUEST_METHOD,
@@ -47,7 +51,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         warnings: Vec::new(),
         advice,
     };
-    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, idle, missing, layers })
+    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, packets, idle, missing, layers })
 }
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
@@ -55,6 +59,14 @@ const METHOD: &str = "Each request is followed by QEMU's address for it, its off
                       ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such a \
                       pop, and the time from the delivery to the guest's handler: `vmtax agent observe` in the guest shows \
                       them. Figures are of one traced period, so there is no CI.";
+
+const PACKET_METHOD: &str = "Each packet is followed on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \
+                             has it, its length and its order; segments do not overlap. One that the guest sends begins with the \
+                             doorbell, or, where QEMU found it without one, when QEMU transmits it, and ends when the host's stack \
+                             receives it from the tap. One that it receives begins when the host's stack hands it to the tap's \
+                             queue, and ends with the interrupt's delivery, or, where the guest wanted none, with QEMU's notification. Outside \
+                             lie the guest's own layers and the time in the ring before such a doorbell. Figures are of one traced period, \
+                             so there is no CI.";
 
 const BOTH_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, through QEMU and the \
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
@@ -95,7 +107,7 @@ fn of_disk(data: DiskData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmR
             disk: name.clone(),
             file: disk.as_ref().map(|disk| disk.disk.file.display().to_string()),
             format: disk.as_ref().and_then(|disk| disk.disk.format.clone()),
-            thread: thread(&trial),
+            thread: trial.thread_at(Checkpoint::QemuPop),
             kind,
             requests: trial.matched.operations,
             followed: trial.matched.joined,
@@ -115,15 +127,6 @@ fn device(request: &JoinedRequest) -> u64 {
     let at = |checkpoint| request.at(checkpoint);
     let spent = at(Checkpoint::HostComplete).zip(at(Checkpoint::HostIssue));
     spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))
-}
-
-/// The thread that pops most requests.
-fn thread(trial: &JoinedTrial) -> String {
-    let mut threads: BTreeMap<Who, u64> = BTreeMap::new();
-    for request in trial.requests.iter().filter(|request| request.at(Checkpoint::QemuPop).is_some()) {
-        *threads.entry(request.who(Checkpoint::QemuPop)).or_default() += 1;
-    }
-    threads.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(who, _)| trial.name(who))
 }
 
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.

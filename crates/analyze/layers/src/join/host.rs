@@ -3,12 +3,13 @@
 use super::critical_path::Sleep;
 use super::passed::Passed;
 use super::recorded::RecordedWindow;
+use super::request_path::PassedBy;
 use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Role, TraceFacts};
-use vmtax_trace::{EventWindow, Packet, Sched, SchedTimeline};
+use vmtax_trace::{EventWindow, Packet, Sched, SchedTimeline, ThreadState};
 
 /// A system call of a thread.
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +151,29 @@ impl HostWindow {
     /// When a thread next returns from waiting for work, after `at`.
     pub fn woke_after(&self, tid: i32, at: u64) -> Option<u64> {
         Some(self.woken.get(&tid)?.from(at.saturating_add(1)).next()?.0)
+    }
+
+    /// When a vCPU's thread woke another one that then returned from its wait, and which: a kick that KVM does not show. Nothing
+    /// counts that was before `since`.
+    pub fn waking_vcpu(&self, tid: i32, woke: u64, since: u64) -> Option<(u64, i32)> {
+        let before = |at| self.tasks.before(tid, at).filter(|(begin, ..)| *begin > since);
+        let (at, state, _) = match before(woke)? {
+            (at, ThreadState::Running, _) => before(at)?,
+            other => other,
+        };
+        let ThreadState::Runnable { waker: Some(waker), .. } = state else { return None };
+        waker.tid.filter(|tid| self.vcpus.contains(tid)).map(|tid| (at, tid))
+    }
+
+    /// Whose work it was that a packet passed. A thread that sends works in the softirq that it raises; any other thread that is
+    /// not watched tells nothing.
+    pub fn by(&self, packet: &PassingPacket) -> PassedBy {
+        if self.threads.contains(&packet.tid) { PassedBy::Thread(packet.tid) } else { PassedBy::Host }
+    }
+
+    /// The same of a packet that a queueing discipline had: it passed it on at once, or a timer's softirq did later.
+    pub fn by_queue(&self, queued: &PassingPacket, passed: &PassingPacket) -> PassedBy {
+        if passed.interrupt && !queued.interrupt { PassedBy::Queue } else { self.by(passed) }
     }
 
     /// Whether a thread that sends or receives over the network is QEMU's.

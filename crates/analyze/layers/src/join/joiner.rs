@@ -8,11 +8,13 @@ use super::match_params::{MatchParams, View, Violation};
 use super::request_path::{PassedBy, RequestPath};
 use super::segments::{Sides, ThreadTable};
 use crate::disk::follow::Follow;
-use crate::disk::in_device::{Ended, InDevice};
-use crate::disk::request::GuestRequest;
+use crate::disk::in_device::InDevice;
+use crate::disk::request::{Ended, GuestRequest};
 use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::net::follow as net;
 use crate::net::frames::Frames;
+use crate::net::from_host::FromHost;
+use crate::net::on_tap::OnTap;
 use crate::net::packets::PacketTally;
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
@@ -39,6 +41,8 @@ pub(crate) struct Join {
     servers: BTreeMap<i32, i32>,
     /// Of a guest that the host alone shows.
     in_device: InDevice,
+    /// Of one whose packets are followed, and not its block requests.
+    on_tap: Option<OnTap>,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
@@ -75,6 +79,7 @@ impl Join {
             answered: 0,
             servers: BTreeMap::new(),
             in_device: InDevice::default(),
+            on_tap: None,
             bytes,
             params: MatchParams { view, bound, slack, alone },
             host: HostWindow::new(facts),
@@ -124,6 +129,11 @@ impl Join {
         join
     }
 
+    /// The same for the packets of one network card.
+    pub fn packets_from_host(facts: &TraceFacts) -> Self {
+        Join { on_tap: Some(OnTap::default()), ..Join::from_host(facts) }
+    }
+
     /// Takes an event of the host. Events of both sides must come in the order of time.
     pub fn host(&mut self, event: &Event<HostEvent>) {
         self.advance(event.at);
@@ -131,15 +141,22 @@ impl Join {
         if let Some(packets) = &mut self.packets {
             packets.host(event, &self.host);
         }
-        let ended = if self.params.view == View::Host { self.in_device.take(event) } else { None };
+        let ended = match &mut self.on_tap {
+            Some(on_tap) => on_tap.take(event),
+            None if self.params.view == View::Host => self.in_device.take(event),
+            None => None,
+        };
         match ended {
-            Some(Ended::Pushed(request)) => self.complete.push_back(request),
-            Some(Ended::Unseen(GuestRequest { issue, complete, kind, .. })) => {
-                let reason = Reason::Missing(Checkpoint::QemuPush);
-                self.out.rejected.push(Rejected { begin: issue.at, end: complete.at, kind, reason });
-            }
+            Some(Ended::Done(request)) => self.complete.push_back(request),
+            Some(Ended::Unseen(request, last)) => self.reject_unseen(&request, last),
             None => {}
         }
+    }
+
+    /// Rejects a request whose end was not seen.
+    fn reject_unseen(&mut self, request: &GuestRequest, last: Checkpoint) {
+        let GuestRequest { issue, complete, kind, .. } = *request;
+        self.out.rejected.push(Rejected { begin: issue.at, end: complete.at, kind, reason: Reason::Missing(last) });
     }
 
     /// Takes an event of the guest.
@@ -163,6 +180,9 @@ impl Join {
     /// There are no more events.
     pub fn finish(mut self) -> Joined {
         self.advance(u64::MAX);
+        for unread in self.on_tap.as_ref().map_or_else(Vec::new, |on_tap| on_tap.unread(self.params.slack)) {
+            self.reject_unseen(&unread, Checkpoint::NetTapRead);
+        }
         self.out.threads = self.thread_table.threads;
         self.out.packets = self.packets.as_ref().map(PacketTally::counts);
         self.out
@@ -211,6 +231,7 @@ impl Join {
         if self.unstamped {
             let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
             let in_flight = self.guest.oldest(since).into_iter().chain(self.in_device.oldest());
+            let in_flight = in_flight.chain(self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)));
             self.complete.iter().map(GuestRequest::begin).chain(in_flight).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
@@ -218,11 +239,16 @@ impl Join {
     }
 
     fn follow(&mut self, part: GuestRequest) {
+        if self.on_tap.is_some() {
+            let path = FromHost { host: &self.host, slack: self.params.slack }.path(&part);
+            let span = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            return self.end_unstamped(&part, span, path);
+        }
         let follow = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params };
         if self.params.view == View::Host {
             let path = follow.host_path(&part);
             let (begin, end) = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
-            return self.end_unstamped(&part, (begin, end), path);
+            return self.end_unstamped(&part, (begin, end), path.map_err(|Violation| Reason::Violation));
         }
         let path = follow.path(&part);
         self.done.push(part.complete.at, part);
@@ -235,13 +261,13 @@ impl Join {
             path.begins_in_kernel = true;
             path
         });
-        self.end_unstamped(&part, (part.begin(), part.complete.at), path);
+        self.end_unstamped(&part, (part.begin(), part.complete.at), path.map_err(|Violation| Reason::Violation));
     }
 
     /// Ends a request that nobody stamped.
-    fn end_unstamped(&mut self, part: &GuestRequest, (begin, end): (u64, u64), path: Result<RequestPath, Violation>) {
+    fn end_unstamped(&mut self, part: &GuestRequest, (begin, end): (u64, u64), path: Result<RequestPath, Reason>) {
         let whole = |path| self.whole(path, part, (begin, end, part.at_device()));
-        match path.map_err(|Violation| Reason::Violation).and_then(whole) {
+        match path.and_then(whole) {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),
         }

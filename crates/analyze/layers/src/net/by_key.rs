@@ -34,7 +34,7 @@ impl Follow<'_> {
         };
         let mut received = self.host.packets.at(C::NetTapReceive).within(transmitted, until);
         let (received, packet) = received.find(|(_, p)| is_own(p))?;
-        path.set(C::NetTapReceive, received, self.by(packet));
+        path.set(C::NetTapReceive, received, self.host.by(packet));
         let (answered, tid) = self.first(C::NetRx, key, (received, late))?;
         let read = self.response(path, received, (answered, tid))?;
         Some(Response { read, tid, received: answered })
@@ -93,10 +93,8 @@ impl Follow<'_> {
         let (got, _) = got.find(|(_, p)| p.tid == server)?;
         path.set(C::NetServerReceive, got, PassedBy::Thread(server));
         path.set(C::NetServerSend, sent, PassedBy::Thread(server));
-        path.set(C::NetHostQueue, queued, self.by(&by));
-        // The queueing discipline passed it on at once, or a timer's softirq did later.
-        let waited = packet.interrupt && !by.interrupt;
-        path.set(C::NetHostXmit, xmit, if waited { PassedBy::Queue } else { self.by(&packet) });
+        path.set(C::NetHostQueue, queued, self.host.by(&by));
+        path.set(C::NetHostXmit, xmit, self.host.by_queue(&by, &packet));
         let read_as = if self.host.passt.is_empty() {
             (C::NetRxWake, C::NetTapRead)
         } else {

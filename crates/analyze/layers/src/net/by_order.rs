@@ -29,7 +29,7 @@ impl Follow<'_> {
         }
         let with = |(received, packet): (u64, &PassingPacket)| {
             let mut path = path;
-            path.set(C::NetTapReceive, received, self.by(packet));
+            path.set(C::NetTapReceive, received, self.host.by(packet));
             let response = self.in_host(&mut path, received, late);
             self.transmit(&mut path, sent, call, early);
             if let Some((read, tid)) = response {
@@ -61,12 +61,10 @@ impl Follow<'_> {
         path.set(C::NetServerReceive, got, PassedBy::Thread(server));
         path.set(C::NetServerSend, send, PassedBy::Thread(server));
         let (queued, packet) = self.host_packet(C::NetHostQueue, send, late, |p| self.frames.has_with_link(p.len))?;
-        path.set(C::NetHostQueue, queued, self.by(&packet));
+        path.set(C::NetHostQueue, queued, self.host.by(&packet));
         let same = |p: &Packet| p.skb == packet.packet.skb;
         let (xmit, by) = self.host_packet(C::NetHostXmit, queued, late, same)?;
-        // The queueing discipline passed it on at once, or a timer's softirq did later.
-        let waited = by.interrupt && !packet.interrupt;
-        path.set(C::NetHostXmit, xmit, if waited { PassedBy::Queue } else { self.by(&by) });
+        path.set(C::NetHostXmit, xmit, self.host.by_queue(&packet, &by));
         if self.host.passt.is_empty() {
             let (read, tid) = self.reads(xmit, late, same, |tid| self.host.is_qemus(tid))?;
             self.read(path, (C::NetRxWake, C::NetTapRead), (xmit, read), tid);

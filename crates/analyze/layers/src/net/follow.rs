@@ -5,7 +5,7 @@
 use super::SENDS;
 use super::frames::Frames;
 use crate::join::guest::{GuestPacket, GuestWindow};
-use crate::join::host::{HostWindow, PassingPacket};
+use crate::join::host::HostWindow;
 use crate::join::joined::Reason;
 use crate::join::match_params::{MatchParams, View};
 use crate::join::request_path::{PassedBy, RequestPath};
@@ -21,6 +21,24 @@ pub(crate) struct Follow<'a> {
     pub after: u64,
     /// The server's thread that answered this client before.
     pub server: Option<i32>,
+}
+
+/// What a thread of QEMU does with a packet that it has read, up to the notification of the guest: when the last of that was.
+pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u64, i32), latest: u64) -> u64 {
+    let own = |at: C, from: u64| {
+        host.passed.at(at).within(from, latest).filter(move |(_, p)| p.tid == tid).map(|(at, _)| at)
+    };
+    let received = own(C::NetRx, read).next();
+    // The next packet's is not this one's.
+    let next = received.and_then(|at| own(C::NetRx, at.saturating_add(1)).next()).unwrap_or(u64::MAX);
+    let mut last = read;
+    for checkpoint in [C::NetRx, C::NetRxFill, C::NetRxNotify] {
+        if let Some(at) = own(checkpoint, last).next().filter(|at| *at < next) {
+            path.set(checkpoint, at, PassedBy::Thread(tid));
+            last = at;
+        }
+    }
+    last
 }
 
 /// A round trip's system call that sends, in the guest.
@@ -161,12 +179,6 @@ impl Follow<'_> {
         SENDS.into_iter().filter_map(last).max_by_key(|(at, _)| *at)
     }
 
-    /// Whose work it was that a packet passed. A thread that sends works in the softirq that it raises; any other thread that is
-    /// not watched tells nothing.
-    pub(super) fn by(&self, packet: &PassingPacket) -> PassedBy {
-        if self.host.threads.contains(&packet.tid) { PassedBy::Thread(packet.tid) } else { PassedBy::Host }
-    }
-
     /// From the guest's driver to the host's stack. `earliest`: nothing of it was before. Where the packet itself told when QEMU
     /// transmitted it, that is in the path.
     pub(super) fn transmit(&self, path: &mut RequestPath, sent: Moment, call: Option<SendCall>, earliest: u64) {
@@ -236,19 +248,7 @@ impl Follow<'_> {
     pub(super) fn receive(&self, path: &mut RequestPath, (read, tid): (u64, i32), polled: u64) {
         let bound = self.params.bound;
         let latest = polled.saturating_add(bound);
-        let own = |at: C, from: u64| {
-            self.host.passed.at(at).within(from, latest).filter(|(_, p)| p.tid == tid).map(|(at, _)| at)
-        };
-        let received = own(C::NetRx, read).next();
-        // The next packet's is not this one's.
-        let next = received.and_then(|at| own(C::NetRx, at.saturating_add(1)).next()).unwrap_or(u64::MAX);
-        let mut from = read;
-        for checkpoint in [C::NetRx, C::NetRxFill, C::NetRxNotify] {
-            if let Some(at) = own(checkpoint, from).next().filter(|at| *at < next) {
-                path.set(checkpoint, at, PassedBy::Thread(tid));
-                from = at;
-            }
-        }
+        let from = filled(self.host, path, (read, tid), latest);
         let interrupt = self.guest.passed.at(C::NetGuestInterrupt).until(polled).next();
         let interrupt = interrupt.filter(|(at, _)| *at >= from.saturating_sub(bound)).map(|(_, moment)| *moment);
         if let Some(moment) = interrupt {

@@ -1,9 +1,12 @@
-//! What is a round trip's over the network alone: which packets are its own, and how it is followed.
+//! What is the network's alone: which packets are a round trip's own, and how it is followed; likewise a packet of a guest that the
+//! host alone shows.
 
 mod by_key;
 mod by_order;
 pub(crate) mod follow;
 pub(crate) mod frames;
+pub(crate) mod from_host;
+pub(crate) mod on_tap;
 pub(crate) mod packets;
 mod response;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, EventCost, Matched, Missing, PacketCounts, QemuThread, Role, Side};
+use vmtax_model::{Checkpoint, ClockFinding, EventCost, Matched, Missing, PacketCounts, QemuThread, Role, Side};
 
 /// The requests of one trial, each followed through the layers.
 #[derive(Debug, Clone)]
@@ -84,6 +84,15 @@ impl JoinedTrial {
                 self.threads.get(usize::from(number)).map_or(&Role::Worker, |thread| &thread.role).label()
             }
         }
+    }
+
+    /// The thread that makes most requests pass a checkpoint; empty where none does.
+    pub(crate) fn thread_at(&self, checkpoint: Checkpoint) -> String {
+        let mut threads: BTreeMap<Who, u64> = BTreeMap::new();
+        for request in self.requests.iter().filter(|request| request.at(checkpoint).is_some()) {
+            *threads.entry(request.who(checkpoint)).or_default() += 1;
+        }
+        threads.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(who, _)| self.name(who))
     }
 
     /// Ticks as nanoseconds.

@@ -9,3 +9,4 @@ pub(crate) mod open;
 mod shared_requests;
 pub(crate) mod vm;
 pub(crate) mod vm_data;
+mod vm_nics;

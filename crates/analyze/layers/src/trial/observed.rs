@@ -3,9 +3,9 @@
 use super::open::read_json;
 use super::shared_requests::{NotShared, SharedClock, SharedRequests, Span};
 use super::vm_data::facts;
-use crate::disk::in_device::{Ended, InDevice};
+use crate::disk::in_device::InDevice;
 use crate::disk::in_flight::InFlight;
-use crate::disk::request::{GuestRequest, NOWHERE};
+use crate::disk::request::{Ended, GuestRequest, NOWHERE};
 use crate::error::LayersError;
 use crate::events::event::GuestEvent;
 use crate::events::trace_reader::{Trace, each, open};
@@ -140,7 +140,7 @@ fn host_requests(
         // A push does not tell: only the device that popped the request's address has it.
         for (number, (path, _)) in devices.iter().enumerate() {
             if device.as_ref().is_none_or(|device| *device == **path) {
-                if let Some(Ended::Pushed(request)) = in_device[number].take(&event) {
+                if let Some(Ended::Done(request)) = in_device[number].take(&event) {
                     spans.extend(span(&request, number));
                 }
             }

@@ -4,7 +4,8 @@ use super::imported::read_guest;
 use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{feed, read_json};
-use super::vm_data::{DiskData, VmData, facts, is_placed};
+use super::vm_data::{DiskData, NicData, VmData, facts, is_placed};
+use super::vm_nics::read_nics;
 use crate::error::LayersError;
 use crate::events::decode::Readers;
 use crate::events::event::{Event, HostEvent};
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, ObservedDisk, Side, TraceFacts,
+    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, NETWORK, ObservedDisk, Side, TraceFacts,
     TracedDisk, VmLayers, VmTrace, files,
 };
 
@@ -27,18 +28,18 @@ const MAX_DISKS: usize = 64;
 /// Before libvirt's IDs of virtio disks, `vda` first.
 const LIBVIRT: &str = "virtio-disk";
 
-/// The requests of one disk of a running VM.
+/// The requests of one disk of a running VM, or the packets of one network card.
 #[derive(Debug, Clone)]
 pub struct VmTrial {
     /// What runs it.
     pub machine: Machine,
-    /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects.
-    pub disk: String,
+    /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects. Of a network card its tap.
+    pub device: String,
     /// Its requests of all kinds.
     pub joined: JoinedTrial,
 }
 
-/// Joins the requests of a traced VM, disk by disk; those without requests are left out. `folder` has the files of
+/// Joins the requests of a traced VM, device by device; those without requests are left out. `folder` has the files of
 /// [`vmtax_model::files`].
 ///
 /// # Errors
@@ -46,11 +47,15 @@ pub struct VmTrial {
 pub fn join_vm(folder: &Path) -> Result<Vec<VmTrial>, LayersError> {
     let read = read_vm(folder)?;
     let (mhz, machine) = (read.trace.tsc_mhz, machine(&read.trace));
-    let trial = |disk: DiskData| {
+    let of_disk = |disk: DiskData| {
         let joined = JoinedTrial::new(disk.joined, &disk.losses, disk.clock, mhz, disk.missing);
-        VmTrial { machine, disk: disk.name, joined }
+        VmTrial { machine, device: disk.name, joined }
     };
-    Ok(read.disks.into_iter().map(trial).collect())
+    let of_nic = |data: NicData| {
+        let joined = JoinedTrial::new(data.joined, &data.losses, one_clock(), mhz, data.missing);
+        VmTrial { machine, device: data.nic.tap, joined }
+    };
+    Ok(read.disks.into_iter().map(of_disk).chain(read.nics.into_iter().map(of_nic)).collect())
 }
 
 /// A Linux guest stands for any: what it is the host does not know.
@@ -59,7 +64,7 @@ pub(crate) fn machine(trace: &VmTrace) -> Machine {
 }
 
 /// All times are of the host's counter.
-fn one_clock() -> ClockFinding {
+pub(crate) fn one_clock() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "all events are of the host".to_owned(), drift_ns: 0.0, violations: 0 }
 }
 
@@ -73,14 +78,20 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     if !(1.0..=1e6).contains(&trace.tsc_mhz) {
         return Err(wrong(format!("invalid TSC frequency of {} MHz", trace.tsc_mhz)));
     }
-    let host = open(&folder.join(files::HOST), DISK, Side::Host)?;
+    let table = if trace.nics.is_empty() { DISK } else { NETWORK };
+    let host = open(&folder.join(files::HOST), table, Side::Host)?;
     let mut missing = trace.missing.clone();
     if let Some(guest) = &trace.guest {
         missing.extend(trace.full.then(|| no_room(&trace)));
         let disks = read_guest(folder, &trace, guest, host.as_ref())?;
-        return Ok(VmData { disks, idle: Vec::new(), missing, trace, is_guest_traced: false });
+        return Ok(VmData { disks, nics: Vec::new(), idle: Vec::new(), missing, trace, is_guest_traced: false });
     }
     let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
+    if !trace.nics.is_empty() {
+        missing.extend(trace.full.then(|| no_room(&trace)));
+        let (nics, idle) = read_nics(&host, &trace)?;
+        return Ok(VmData { disks: Vec::new(), nics, idle, missing, trace, is_guest_traced: false });
+    }
     let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
@@ -125,7 +136,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         (trace.begin, trace.end) = guest.window;
         missing.extend(guest.missing.iter().cloned());
     }
-    Ok(VmData { disks, idle, missing, trace, is_guest_traced: guest.is_some() })
+    Ok(VmData { disks, nics: Vec::new(), idle, missing, trace, is_guest_traced: guest.is_some() })
 }
 
 /// The requests of the disk that is this device; from the guest's block layer on, where that was traced.

@@ -2,13 +2,15 @@
 
 use crate::events::trace_reader::Loss;
 use crate::join::joined::Joined;
-use vmtax_model::{ClockFinding, HostDisk, Missing, TraceFacts, TracedDisk, VmTrace};
+use vmtax_model::{ClockFinding, HostDisk, Missing, TraceFacts, TracedDisk, VmNic, VmTrace};
 
 /// A traced VM, and its disks with requests.
 pub(crate) struct VmData {
     pub trace: VmTrace,
     pub disks: Vec<DiskData>,
-    /// The names of those without.
+    /// Its network cards with packets, where those were traced.
+    pub nics: Vec<NicData>,
+    /// The names of disks and taps without.
     pub idle: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,
@@ -27,6 +29,14 @@ pub(crate) struct DiskData {
     pub clock: ClockFinding,
     /// The host alone shows them.
     pub is_from_host: bool,
+}
+
+/// The followed packets of one network card before any is rejected.
+pub(crate) struct NicData {
+    pub nic: VmNic,
+    pub joined: Joined,
+    pub losses: Vec<Loss>,
+    pub missing: Vec<Missing>,
 }
 
 impl DiskData {

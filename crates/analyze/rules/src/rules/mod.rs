@@ -91,6 +91,7 @@ const RULES: &[&Rule] = &[
     &vm_io::VM_DROPS,
     &vm_network::VM_SLIRP,
     &vm_network::VM_SMALL_SEGMENTS,
+    &vm_network::VM_TAP_IN_MAIN_LOOP,
     &vm_io::VM_SLOW_DEVICE,
     &vm_io::VM_SLOW_REQUESTS,
     &vm_io::VM_QUEUED_REQUESTS,

@@ -13,7 +13,7 @@ use vmtax_model::{
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
 const MIN_READY: f64 = 0.1;
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
-const BUSY_THREAD: f64 = 0.8;
+pub(super) const BUSY_THREAD: f64 = 0.8;
 
 pub(super) const VM_STOPPED: Rule = Rule {
     id: "vm-stopped",

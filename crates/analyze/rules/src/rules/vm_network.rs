@@ -1,10 +1,11 @@
 //! How the packets of a running VM get to the host: by its counters and its profile.
 
 use crate::evidence::MIN_SHARE;
+use super::vm_cpu::BUSY_THREAD;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
-use vmtax_model::{ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, SampleShare, SettingPlace, VmRates};
+use vmtax_model::{ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates};
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
 const MIN_SLIRP: f64 = 0.02;
@@ -12,6 +13,8 @@ const MIN_SLIRP: f64 = 0.02;
 const FULL_PACKET: f64 = 1514.0;
 /// Above this part of it on average, nearly all packets are full: bulk data, of which none was merged.
 const MOSTLY_FULL: f64 = 0.95;
+/// Fewer packets a second are not what keeps a main loop busy: each takes it some 10 µs.
+const MAIN_LOOP_PACKETS_PER_S: f64 = 10_000.0;
 /// Fewer full packets a second are no load.
 const MANY_PACKETS_PER_S: f64 = 1000.0;
 
@@ -114,11 +117,51 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
     },
 };
 
+pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
+    id: "vm-tap-in-main-loop",
+    finds: "a main loop that is on a CPU four fifths of the time and more, and moves ten thousand and more packets a second of taps without vhost-net",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "netdev.vhost",
+            value: "on",
+            action: "Let threads of the host's kernel move the packets, one for each queue of the card (host: `modprobe vhost_net`)",
+            line: "-netdev tap,…,vhost=on",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "/proc/PID/fd of QEMU: /dev/vhost-net",
+            undo: "-netdev tap,…,vhost=off",
+        },
+        measurement("See where the time of a packet goes", "vmtax layers --device net --vm VM"),
+    ],
+    source: "Linux, drivers/vhost/Kconfig, VHOST_NET",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let main = vm.threads.iter().find(|thread| thread.role == Role::Main && thread.run >= BUSY_THREAD)?;
+            let taps: Vec<&NicRates> = vm.nics.iter().filter(|nic| !nic.vhost).collect();
+            let packets: f64 = taps.iter().map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s).sum();
+            let names: Vec<&str> = taps.iter().map(|nic| nic.tap.as_str()).collect();
+            (packets >= MAIN_LOOP_PACKETS_PER_S).then(|| Finding {
+                text: format!(
+                    "QEMU's main loop (TID {}) is on a CPU {} of the time and moves {} packets a second of {}: it alone serves all queues of a card without vhost-net.",
+                    main.tid,
+                    percent(main.run),
+                    significant(packets),
+                    names.join(", ")
+                ),
+                values: vec![("VM", vm.argument())],
+                ..Finding::default()
+            })
+        };
+        evidence.vm.and_then(finding).into_iter().collect()
+    },
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
+    use vmtax_model::ThreadRates;
 
     #[test]
     fn slirp_is_found_by_its_samples() {
@@ -146,6 +189,29 @@ mod tests {
             [of(slirp, 0.04, 0.03), of(slirp, 0.1, 0.01), of("/usr/lib/libglib-2.0.so.0", 0.9, 0.8)],
             [None, None, None]
         );
+    }
+
+    #[test]
+    fn a_main_loop_that_packets_keep_busy_is_found() {
+        let of = |role: Role, run: f64, packets: f64, vhost: bool| {
+            let nic = NicRates { tap: "tap0".to_owned(), tx_packets_per_s: packets, vhost, ..NicRates::default() };
+            let thread = ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 };
+            let vm = VmRates { nics: vec![nic], threads: vec![thread], ..VmRates::default() };
+            findings("vm-tap-in-main-loop", &Evidence { vm: Some(&vm), ..Evidence::default() })
+        };
+        assert_eq!(
+            of(Role::Main, 0.97, 41_000.0, false),
+            [
+                "QEMU's main loop (TID 7) is on a CPU 97 % of the time and moves 41000 packets a second of tap0: it alone serves all queues of a card without vhost-net."
+            ]
+        );
+        let others = [
+            of(Role::Main, 0.7, 41_000.0, false),
+            of(Role::Main, 0.97, 900.0, false),
+            of(Role::Main, 0.97, 41_000.0, true),
+            of(Role::Vcpu(0), 0.97, 41_000.0, false),
+        ];
+        assert!(others.iter().all(Vec::is_empty), "{others:?}");
     }
 
     #[test]

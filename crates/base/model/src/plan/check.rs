@@ -126,6 +126,10 @@ impl Plan {
                 "backend is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
             );
         }
+        let queues = NetBackend::queues(&variant.set).map_err(|error| variant.fault(&error.to_string()))?;
+        if queues > 1 && matches!(variant.backend()?, Some(NetBackend::User | NetBackend::Passt)) {
+            return refused("netdev.queues is of a tap: set backend=tap, or leave it out");
+        }
         let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));
         if has_memory && variant.share()?.is_some_and(|share| share.method == ShareMethod::Virtiofs) {
             return refused(

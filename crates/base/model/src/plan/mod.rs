@@ -25,7 +25,7 @@ pub use definition::Plan;
 pub use error::PlanError;
 pub use guest::Guest;
 pub use imported::ImportedFiles;
-pub use observed_vm::ObservedVm;
+pub use observed_vm::{DeviceClass, ObservedVm};
 pub use pinning::{PinnedCpus, Pinning};
 pub use profile::ProfileSettings;
 pub use schedule::{Column, Slot};

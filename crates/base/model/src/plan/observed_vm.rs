@@ -14,6 +14,26 @@ pub struct ObservedVm {
     /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_vmtax: Option<String>,
+    /// Whose requests are traced, of the study that traces any.
+    #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
+    pub device: DeviceClass,
+}
+
+/// A class of a guest's devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceClass {
+    /// Disks: block requests.
+    #[default]
+    Disk,
+    /// Network cards: packets.
+    Net,
+}
+
+impl DeviceClass {
+    fn is_disk(&self) -> bool {
+        *self == DeviceClass::Disk
+    }
 }
 
 impl ObservedVm {

@@ -207,9 +207,9 @@ fn host_tracer(
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
-            let tap = network_device();
+            let tap = [network_device()];
             let (points, behind) = match what.probes {
-                Probes::Network => (vm.network_probe_points(), HostDevice::Tap(&tap)),
+                Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(&tap)),
                 _ => (vm.probe_points(), disk.device.as_slice().into()),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);

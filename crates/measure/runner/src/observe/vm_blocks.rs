@@ -1,4 +1,4 @@
-//! The block requests of a VM that runs already, traced from the host alone.
+//! The block requests of a VM that runs already, or its packets, traced from the host alone.
 
 use super::guest_trace::GuestTrace;
 use super::observer::store;
@@ -6,8 +6,10 @@ use crate::RunError;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vmtax_model::{Accelerator, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, VmTrace, files};
-use vmtax_observe::{ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
+use vmtax_model::{
+    Accelerator, DeviceClass, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmTrace, files,
+};
+use vmtax_observe::{HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::Vm;
 
@@ -18,18 +20,17 @@ const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Traces the requests of a running VM until the duration has passed, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
+/// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or `stop` becomes true. The trace goes to `files`. Nothing
 /// of the VM is changed.
 ///
 /// # Errors
-/// [`RunError`] for a process that is no VM, where this user may not trace, and when the files cannot be written.
+/// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot be written.
 pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
     let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
     let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
-    let mut disks = vm.traced_disks();
-    let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
-    let tracer = Tracer::start(&probes(&vm, &threads, &disks, facts.accelerator), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
+    let mut devices = Devices::of(&vm, spec.device)?;
+    let tracer = Tracer::start(&probes(&vm, &devices, facts.accelerator), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
     let mut keep =
         |name: &str, bytes: &[u8]| files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other);
     // A VM that has ended has none.
@@ -38,9 +39,11 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
     let Recorded { begin, end, full } = tracer.record(spec.time(), MAX_BYTES, &is_over, &mut keep)?;
     let ended = has_ended(vm.pid());
     if !ended {
-        vm.place_disks(&mut disks);
+        vm.place_disks(&mut devices.disks);
     }
     let mut missing = tracer.missing().to_vec();
+    let Devices { disks, nics, missing: less, .. } = devices;
+    missing.extend(less);
     // Not while it waits for the guest: other VMs run the same QEMU.
     drop(tracer);
     if let Some(Err(error)) = guest.map(|guest| guest.fetch(&mut files)) {
@@ -54,6 +57,7 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         threads: with_new(&facts.threads, if ended { Vec::new() } else { vm.threads() }),
         vm: facts,
         disks,
+        nics,
         ended,
         full,
         missing,
@@ -64,15 +68,48 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
     Ok(store(&mut files, files::VM_TRACE, &trace)?)
 }
 
+/// The devices whose requests are traced.
+struct Devices {
+    class: DeviceClass,
+    disks: Vec<TracedDisk>,
+    nics: Vec<TracedNic>,
+    /// Those of which the host shows less.
+    missing: Vec<Missing>,
+}
+
+impl Devices {
+    fn of(vm: &Vm, class: DeviceClass) -> Result<Devices, RunError> {
+        let none = Devices { class, disks: Vec::new(), nics: Vec::new(), missing: Vec::new() };
+        match class {
+            DeviceClass::Disk => Ok(Devices { disks: vm.traced_disks(), ..none }),
+            DeviceClass::Net => match vm.traced_nics() {
+                (nics, missing) if nics.is_empty() => Err(RunError::NoTap { pid: vm.pid(), missing }),
+                (nics, missing) => Ok(Devices { nics, missing, ..none }),
+            },
+        }
+    }
+
+    /// Where the guest kicks them.
+    fn doorbells(&self) -> Vec<(u64, u64)> {
+        let of_disks = self.disks.iter().flat_map(|disk| &disk.notify);
+        of_disks.chain(self.nics.iter().flat_map(|nic| &nic.notify)).copied().collect()
+    }
+}
+
 /// What is traced of a VM among others on its host.
-fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Accelerator>) -> ProbeSet {
+fn probes(vm: &Vm, devices: &Devices, accelerator: Option<Accelerator>) -> ProbeSet {
     let binary = vm.binary_file().unwrap_or_default();
-    let mut devices: Vec<u64> = disks.iter().filter_map(|disk| disk.host.device).collect();
-    devices.sort_unstable();
-    devices.dedup();
-    let doorbells: Vec<(u64, u64)> = disks.iter().flat_map(|disk| disk.notify.iter().copied()).collect();
+    let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
+    let mut blocks: Vec<u64> = devices.disks.iter().filter_map(|disk| disk.host.device).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
+    let (of_class, points, behind) = match devices.class {
+        DeviceClass::Disk => (Probes::Layers, vm.probe_points(), HostDevice::Blocks(&blocks)),
+        DeviceClass::Net => (Probes::Network, vm.network_probe_points(), HostDevice::Interfaces(&taps)),
+    };
     let is_kvm = accelerator == Some(Accelerator::Kvm);
-    let mut points = uprobes(vm.probe_points(), &binary);
+    let mut points = uprobes(points, &binary);
     // People know it by its own path.
     if let Some(own) = vm.binary() {
         let named = |missing: &mut Missing| {
@@ -80,8 +117,8 @@ fn probes(vm: &Vm, threads: &[i32], disks: &[TracedDisk], accelerator: Option<Ac
         };
         points.1.iter_mut().for_each(named);
     }
-    let mut set = ProbeSet::host(Probes::Layers.checkpoints(), threads, devices.as_slice(), is_kvm, points)
-        .among_others(&doorbells);
+    let mut set = ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points)
+        .among_others(&devices.doorbells());
     // Each disk reports what is missing of it.
     set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set

@@ -51,12 +51,12 @@ pub(crate) fn start(
         directory: command.directory.clone(),
         kept: command.write.clone(),
     });
-    let network = network.and_then(|link| link.end.descriptor());
-    let network_in = network.as_ref().map(|_| FIRST_DESCRIPTOR);
+    let network = network.map_or_else(Vec::new, |link| link.end.descriptors());
+    let network_in = network.first().map(|_| FIRST_DESCRIPTOR);
     let started = Child::spawn(Start {
         command,
         stdin: Some(channel),
-        descriptors: network.into_iter().collect(),
+        descriptors: network,
         log: &setup.log.join("agent.log"),
         supervision: Supervision {
             rights: None,

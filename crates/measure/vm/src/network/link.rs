@@ -22,8 +22,8 @@ pub(crate) struct NetworkLink {
 
 /// The machine's end of its network.
 pub(crate) enum NetworkEnd {
-    /// A tap, for a guest's network card.
-    Tap(OwnedFd),
+    /// The queues of a tap, for a guest's network card.
+    Tap(Vec<OwnedFd>),
     /// The stream of packets to passt, for a guest's network card.
     Passt(OwnedFd),
     /// The network namespace to be in: natively the client's; of a guest QEMU's, whose user-mode network has the server on its
@@ -35,10 +35,11 @@ pub(crate) enum NetworkEnd {
 
 impl NetworkEnd {
     /// What the machine's process is given of it.
-    pub fn descriptor(self) -> Option<OwnedFd> {
+    pub fn descriptors(self) -> Vec<OwnedFd> {
         match self {
-            NetworkEnd::Tap(end) | NetworkEnd::Passt(end) | NetworkEnd::Namespace(end) => Some(end),
-            NetworkEnd::Host => None,
+            NetworkEnd::Tap(queues) => queues,
+            NetworkEnd::Passt(end) | NetworkEnd::Namespace(end) => vec![end],
+            NetworkEnd::Host => Vec::new(),
         }
     }
 }

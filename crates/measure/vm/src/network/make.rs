@@ -40,7 +40,7 @@ const PORTS: u32 = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Network {
     /// A tap, for a guest.
-    Tap,
+    Tap { queues: usize },
     /// A veth pair between two namespaces.
     Veth,
     /// The loopback device of a namespace. It is given the server's name, so that host events tell it from the host's own.
@@ -66,7 +66,7 @@ pub(super) fn make(network: Network) -> Result<Made, MachineError> {
     let making = std::thread::Builder::new().name("network".to_owned());
     let thread = making
         .spawn(move || match network {
-            Network::Tap => behind_tap(),
+            Network::Tap { queues } => behind_tap(queues),
             Network::Veth => behind_veth(),
             Network::Loopback => behind_loopback(),
         })
@@ -74,19 +74,23 @@ pub(super) fn make(network: Network) -> Result<Made, MachineError> {
     thread.join().unwrap_or_else(|_| Err(MachineError::NoNetwork("the thread that makes it ended early".to_owned())))
 }
 
-fn behind_tap() -> Result<Made, MachineError> {
+fn behind_tap(queues: usize) -> Result<Made, MachineError> {
     enter_new()?;
-    let tun = OpenOptions::new().read(true).write(true).open(TUN);
-    let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
-    let tap = interface::make_tap(&tun, &outside());
-    tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
+    let queue = || {
+        let tun = OpenOptions::new().read(true).write(true).open(TUN);
+        let tun = tun.map_err(|e| failed("opening", TUN, &e, "load the kernel module tun: `sudo modprobe tun`"))?;
+        let tap = interface::make_tap(&tun, &outside(), queues > 1);
+        tap.map_err(|e| failed("making a tap by", TUN, &e.into(), "run vmtax as root, outside of a container"))?;
+        Ok(tun.into())
+    };
+    let tap = (0..queues).map(|_| queue()).collect::<Result<Vec<OwnedFd>, MachineError>>()?;
     interface::set_mac(&outside(), mac_bytes(HOST_MAC))
         .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
     // The micro-guest answers no request for its hardware address; the other guests need none.
     interface::set_neighbour(&outside(), NET_ADDRESS, mac_bytes(NET_MAC))
         .map_err(|e| MachineError::system(format!("naming the guest to {}", outside()), e))?;
-    listening(ECHO, NetworkEnd::Tap(tun.into()))
+    listening(ECHO, NetworkEnd::Tap(tap))
 }
 
 fn behind_loopback() -> Result<Made, MachineError> {
@@ -183,7 +187,7 @@ mod tests {
     fn a_veth_pair_carries_packets_between_namespaces_and_the_host_sees_none_of_it() {
         let (before, own) = (interfaces(), fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
         let Made { udp, others: _, echo, end } = make(Network::Veth).unwrap();
-        let end = end.descriptor().unwrap();
+        let end = end.descriptors().pop().unwrap();
         let server = UdpSocket::from(udp);
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let asked = std::thread::Builder::new().spawn(move || {
@@ -212,15 +216,18 @@ mod tests {
     #[ignore = "needs root"]
     fn a_tap_and_a_loopback_device_are_in_namespaces_of_their_own() {
         let before = interfaces();
-        let made = [Network::Tap, Network::Loopback].map(|network| make(network).unwrap());
+        let made = [Network::Tap { queues: 1 }, Network::Loopback].map(|network| make(network).unwrap());
         assert_eq!(interfaces(), before);
+        drop(made);
+        let made = make(Network::Tap { queues: 3 }).unwrap();
+        assert!(matches!(&made.end, NetworkEnd::Tap(queues) if queues.len() == 3));
         drop(made);
     }
 
     #[test]
     fn without_rights_a_server_has_one_port_of_the_hosts_loopback_device() {
         let Made { udp, others, echo, end } = on_host_loopback().unwrap();
-        assert!(echo.ip().is_loopback() && end.descriptor().is_none());
+        assert!(echo.ip().is_loopback() && end.descriptors().is_empty());
         let tcp = TcpListener::from(others.into_iter().next().unwrap());
         assert_eq!(UdpSocket::from(udp).local_addr().unwrap(), tcp.local_addr().unwrap());
     }

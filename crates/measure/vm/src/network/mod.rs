@@ -46,12 +46,13 @@ impl MachineNetwork {
     /// # Errors
     /// [`MachineError`] naming what is missing.
     pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
+        let queues = NetBackend::queues(setup.disk).map_err(|error| MachineError::NoNetwork(error.to_string()))?;
         let network = match setup.backend {
             _ if !setup.machine.is_guest() => Network::Veth,
-            None | Some(NetBackend::Tap) => Network::Tap,
+            None | Some(NetBackend::Tap) => Network::Tap { queues },
             Some(NetBackend::User | NetBackend::Passt) => Network::Loopback,
         };
-        let needs_none = matches!(setup.backend, None | Some(NetBackend::User));
+        let needs_none = queues == 1 && matches!(setup.backend, None | Some(NetBackend::User));
         let (Made { udp, others, echo, end }, warning) = match make(network) {
             Err(MachineError::NoNamespace { source }) if needs_none => {
                 let reason = format!("this user may make no network namespace: {source}");

@@ -22,6 +22,8 @@ const ETHERNET: u8 = 1;
 const PERMANENT: i32 = 0x02 | 0x04;
 /// `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`: Ethernet frames, each behind the header of virtio-net, as QEMU likes them best.
 const TAP: u16 = 0x0002 | 0x1000 | 0x4000;
+/// `IFF_MULTI_QUEUE`.
+const MULTI_QUEUE: u16 = 0x0100;
 
 /// Enables an interface.
 pub(crate) fn enable(name: &str) -> rustix::io::Result<()> {
@@ -60,10 +62,11 @@ pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rust
     unsafe { ioctl(&socket, Setter::<SET_NEIGHBOUR, Neighbour>::new(neighbour)) }
 }
 
-/// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open.
-pub(crate) fn make_tap(tun: impl AsFd, name: &str) -> rustix::io::Result<()> {
+/// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open; or a further queue of one, where it has several.
+pub(crate) fn make_tap(tun: impl AsFd, name: &str, has_queues: bool) -> rustix::io::Result<()> {
+    let flags = TAP | if has_queues { MULTI_QUEUE } else { 0 };
     // SAFETY: it reads an `ifreq`, whose size and layout this is; what it writes are the flags and the name.
-    unsafe { ioctl(tun, Setter::<SET_TUN, Request>::new(Request::of(name.as_bytes(), &TAP.to_ne_bytes()))) }
+    unsafe { ioctl(tun, Setter::<SET_TUN, Request>::new(Request::of(name.as_bytes(), &flags.to_ne_bytes()))) }
 }
 
 fn set<const WHAT: Opcode>(name: &str, data: &[u8]) -> rustix::io::Result<()> {

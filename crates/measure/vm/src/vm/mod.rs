@@ -5,6 +5,7 @@ mod find;
 mod handle;
 pub(crate) mod open_files;
 mod traced_disks;
+mod traced_nics;
 
 pub use find::{FindError, running};
 pub(crate) use find::{is_vm, pids};

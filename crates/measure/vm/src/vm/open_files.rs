@@ -74,6 +74,11 @@ impl OpenFile {
         id(&self.path).is_some_and(|own| id(path) == Some(own))
     }
 
+    /// Whether it is a queue of this tap.
+    pub fn is_tap(&self, name: &str) -> bool {
+        self.lines("iff").any(|tap| tap == name)
+    }
+
     fn flags(&self) -> u32 {
         self.lines("flags").next().and_then(|octal| u32::from_str_radix(octal, 8).ok()).unwrap_or(0)
     }

@@ -11,7 +11,7 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, guest_agent, manager, start, threads};
+use qemu::{attach, binary, disks, guest_agent, manager, nics, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -138,6 +138,21 @@ impl VmmProcess {
             Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
             None => Vec::new(),
         }
+    }
+
+    /// The network backends of its command line that are no taps: ID and type.
+    pub fn network_backends(&self) -> Vec<(String, String)> {
+        match self.vmm {
+            Some(Vmm::Qemu) => nics::backends_without_tap(&self.arguments()),
+            None => Vec::new(),
+        }
+    }
+
+    /// The ports and addresses by which the guest kicks the queues of the card on a tap, of which the process has these descriptors.
+    /// The monitor is asked even where that leaves a mark.
+    pub fn doorbells_of(&self, tap: &str, descriptors: &[i32]) -> Vec<(u64, u64)> {
+        let regions = self.monitor.as_ref().ok().map(|monitor| nics::doorbells(monitor, tap, descriptors));
+        regions.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.

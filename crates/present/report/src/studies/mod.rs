@@ -21,3 +21,4 @@ pub mod tune_guest;
 pub mod vm_diagnosis;
 pub mod vm_exits;
 pub mod vm_layers;
+pub mod vm_packets;

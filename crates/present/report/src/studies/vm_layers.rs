@@ -80,7 +80,7 @@ fn one(kind: RequestKind) -> &'static str {
         RequestKind::Write => "A write",
         RequestKind::Flush => "A flush",
         RequestKind::Discard => "A discard",
-        RequestKind::Other => "A request",
+        RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
     table.notes(notes(found))
 }
 
-fn rate(per_s: f64) -> String {
+pub(super) fn rate(per_s: f64) -> String {
     if per_s < 10.0 { format!("{per_s:.1}") } else { count(per_s.round() as u64) }
 }
 

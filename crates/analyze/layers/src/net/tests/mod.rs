@@ -1,5 +1,6 @@
 //! Round trips made up, with every moment of theirs known.
 
+mod from_host;
 mod one_at_a_time;
 mod several;
 

@@ -113,7 +113,11 @@ fn accelerator(setup: &Setup<'_>) -> String {
 /// The network card's backend.
 fn backend(link: &NetworkLink, descriptor: i32) -> String {
     match &link.end {
-        NetworkEnd::Tap(_) => format!("tap,id={NET_BACKEND},fd={descriptor}"),
+        NetworkEnd::Tap(queues) => {
+            let numbers: Vec<String> = (descriptor..).take(queues.len()).map(|number| number.to_string()).collect();
+            let key = if numbers.len() > 1 { "fds" } else { "fd" };
+            format!("tap,id={NET_BACKEND},{key}={}", numbers.join(":"))
+        }
         NetworkEnd::Passt(_) => format!("stream,id={NET_BACKEND},server=off,addr.type=fd,addr.str={descriptor}"),
         // The echo server's address stands for the loopback device.
         NetworkEnd::Namespace(_) | NetworkEnd::Host => {
@@ -182,9 +186,15 @@ impl Arguments {
     /// The measured network card, with what is behind it.
     fn add_card(&mut self, device: &str, setup: &Setup<'_>, link: &NetworkLink, descriptor: i32) {
         let (netdev, card): (Vec<_>, Vec<_>) =
-            setup.disk.iter().partition(|(key, _)| key.starts_with(NetBackend::PROPERTY));
+            // The queues are the tap's descriptors.
+            setup.disk.iter().filter(|(key, _)| *key != NetBackend::QUEUES).partition(|(key, _)| key.starts_with(NetBackend::PROPERTY));
         let properties_of_card = properties(&card, "device.");
-        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{properties_of_card}");
+        // An interrupt for each queue of either direction, one for the control queue, one for the card itself.
+        let queues = match &link.end {
+            NetworkEnd::Tap(queues) if queues.len() > 1 => format!(",mq=on,vectors={}", 2 * queues.len() + 2),
+            _ => String::new(),
+        };
+        let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{queues}{properties_of_card}");
         let netdev = backend(link, descriptor) + &properties(&netdev, NetBackend::PROPERTY);
         self.add(["-netdev", &netdev, "-device", &card]);
     }

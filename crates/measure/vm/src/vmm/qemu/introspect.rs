@@ -5,6 +5,9 @@ use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+/// The class of an Ethernet controller on PCI.
+const ETHERNET: u64 = 0x200;
+
 /// QEMU's own trace events of a block request.
 const EVENTS: [&str; 7] = [
     "virtio_queue_notify",
@@ -82,6 +85,11 @@ impl Monitor {
         self.human(command, Some(vcpu))
     }
 
+    /// The network's cards and backends, as `info network` prints them.
+    pub(crate) fn network(&self) -> Result<String, MachineError> {
+        self.human("info network", None)
+    }
+
     fn human(&self, line: &str, vcpu: Option<u32>) -> Result<String, MachineError> {
         let mut arguments = json!({ "command-line": line });
         if let Some(vcpu) = vcpu {
@@ -105,6 +113,11 @@ impl Monitor {
     /// [`MachineError::Monitor`].
     pub fn regions(&self, device: &str) -> Result<Vec<(u64, u64)>, MachineError> {
         Ok(regions(&self.execute("query-pci")?, device))
+    }
+
+    /// The same of a network card, as `info network` names it.
+    pub(crate) fn regions_of_card(&self, card: &str) -> Result<Vec<(u64, u64)>, MachineError> {
+        Ok(regions_of_card(&self.execute("query-pci")?, card))
     }
 
     /// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
@@ -149,10 +162,34 @@ fn process_of(thread: i32) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|pid| pid.trim().parse().ok())
 }
 
+/// The devices of these buses, those behind bridges among them.
+fn devices(buses: &Value) -> Vec<&Value> {
+    let mut devices: Vec<&Value> =
+        buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten().collect();
+    let mut next = 0;
+    while let Some(device) = devices.get(next).copied() {
+        devices.extend(device["pci_bridge"]["devices"].as_array().into_iter().flatten());
+        next += 1;
+    }
+    devices
+}
+
 fn regions(buses: &Value, device: &str) -> Vec<(u64, u64)> {
-    let devices = buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten();
-    let ours = devices.filter(|own| own["qdev_id"] == device);
-    let regions = ours.filter_map(|device| device["regions"].as_array()).flatten();
+    regions_of(devices(buses).into_iter().filter(|own| own["qdev_id"] == device))
+}
+
+/// Those of a network card. One without an ID is called after its model in QEMU's network, and known here where it is the only one.
+fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
+    let cards: Vec<&Value> =
+        devices(buses).into_iter().filter(|device| device["class_info"]["class"] == ETHERNET).collect();
+    match cards[..] {
+        [only] => regions_of([only].into_iter()),
+        _ => regions_of(cards.into_iter().filter(|own| own["qdev_id"] == card)),
+    }
+}
+
+fn regions_of<'a>(devices: impl Iterator<Item = &'a Value>) -> Vec<(u64, u64)> {
+    let regions = devices.filter_map(|device| device["regions"].as_array()).flatten();
     regions
         .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
         // Not placed yet by the guest.
@@ -172,7 +209,21 @@ mod tests {
             { "qdev_id": "d", "regions": [region(0xc000), region(-1)] },
         ]}]);
         assert_eq!(regions(&buses, "d"), [(0xc000, 64)]);
+        // libvirt puts devices behind ports of PCI Express.
+        let port = json!([{ "bus": 0, "devices": [{ "qdev_id": "pci.1", "pci_bridge": buses[0] }] }]);
+        assert_eq!(regions(&port, "d"), [(0xc000, 64)]);
         assert_eq!(regions(&json!("nonsense"), "d"), []);
+    }
+
+    #[test]
+    fn the_only_network_card_needs_no_id() {
+        let card = |id: &str, at: u64| {
+            json!({ "qdev_id": id, "class_info": { "class": 0x200 }, "regions": [{ "address": at, "size": 64 }] })
+        };
+        let of = |devices: Value, name: &str| regions_of_card(&json!([{ "devices": devices }]), name);
+        assert_eq!(of(json!([card("", 7)]), "virtio-net-pci.0"), [(7, 64)]);
+        assert_eq!(of(json!([card("a", 7), card("b", 8)]), "b"), [(8, 64)]);
+        assert_eq!(of(json!([card("", 7), card("", 8)]), "virtio-net-pci.0"), []);
     }
 
     #[test]

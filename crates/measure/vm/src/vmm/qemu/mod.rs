@@ -21,6 +21,7 @@ pub(crate) mod libvirt;
 pub(crate) mod logs;
 pub(crate) mod manager;
 pub(crate) mod monitor;
+pub(crate) mod nics;
 mod probe_points;
 mod rights;
 pub(crate) mod settings;

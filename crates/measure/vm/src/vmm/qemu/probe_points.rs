@@ -38,14 +38,14 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
 
 /// The points that a packet passes.
 ///
-/// Of `VirtQueue` and `PCIDevice` only the addresses are read. `head` is what a packet begins with: the header of virtio-net where the
+/// Of `VirtQueue`, `NetClientState` (`client`, one for each queue of a card) and `PCIDevice` only the addresses are read. `head` is what a packet begins with: the header of virtio-net where the
 /// backend has that, those of Ethernet, IPv4 and UDP or TCP, and eight bytes more. A guest's TCP payload is in a piece of its own: `piece`
 /// is the length of the first (`struct iovec`), `next` what the second begins with.
 pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // virtio-net's bottom half, for each packet of the transmit queue.
     entry("transmit", "qemu_sendv_packet_async", TRANSMITTED, Cheap),
     // What the tap's read gave, before virtio-net copies it to the guest.
-    entry("receive", "qemu_net_queue_send", "head=+0(%cx):x64[15] size=%r8:u64", Cheap),
+    entry("receive", "qemu_net_queue_send", "head=+0(%cx):x64[15] bytes=%r8:u64", Cheap),
     entry("fill", "virtqueue_flush", "vq=%di:x64", Cheap),
     NOTIFY_IRQFD,
     NOTIFY,
@@ -54,7 +54,7 @@ pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     LINE,
 ];
 
-const TRANSMITTED: &str = "head=+0(+0(%si)):x64[11] piece=+8(%si):u64 next=+0(+16(%si)):x64";
+const TRANSMITTED: &str = "client=%di:x64 head=+0(+0(%si)):x64[11] piece=+8(%si):u64 next=+0(+16(%si)):x64";
 
 /// How any virtio device notifies its guest: where ioeventfd and guest notifiers are on, as they are by default (gone since 11),
 /// and otherwise.

@@ -89,7 +89,7 @@ fn spawn(
         Some(ServerAddress::Ports { of, .. }) => (None, Some(of)),
         None => (None, None),
     };
-    let end = network.and_then(|link| link.end.descriptor());
+    let end = network.map_or_else(Vec::new, |link| link.end.descriptors());
     let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).chain(end).collect();
     // An old QEMU opens what devices a guest makes on a 9p share.
     let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();

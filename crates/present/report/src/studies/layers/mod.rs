@@ -74,6 +74,14 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
         let factor = median / host.p50_ns;
         format!(", {factor:.1} times native ({})", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
+    let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
+    if main.matched.joined == 0 {
+        let untraced = main.control.as_ref().map_or(String::new(), |control| {
+            let median = nanoseconds(control.p50_ns).replace(' ', "\u{a0}");
+            format!("A {request} takes {median} in the {} ({how}){host}. ", view::title(main))
+        });
+        return format!("{fastest}{untraced}{}", words::none_followed(main, request));
+    }
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
@@ -82,7 +90,6 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
         String::new()
     };
     let [median, traced] = [median, main.traced.mean_ns].map(|ns| nanoseconds(ns).replace(' ', "\u{a0}"));
-    let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
         "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean traced {request} ({traced}), {states}{tail}. {layers}",
         view::title(main)
@@ -166,9 +173,8 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
     let mut all = vec![
         Section::new("Layers", pictures),
-        Section::new(view::title(main), vec![Block::Table(column::sums(main))]),
-        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(main))]),
     ];
+    all.extend(sums_and_segments(main));
     all.extend(side_by_side);
     if !findings.differences.is_empty() {
         let caption = format!(
@@ -184,6 +190,14 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
         all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
     }
     all
+}
+
+/// One column's states and layers, and its segments.
+pub fn sums_and_segments(column: &LayerColumn) -> [Section<'_>; 2] {
+    [
+        Section::new(view::title(column), vec![Block::Table(column::sums(column))]),
+        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(column))]),
+    ]
 }
 
 fn head(column: &LayerColumn) -> Column {

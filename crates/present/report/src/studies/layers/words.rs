@@ -1,7 +1,7 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
-use crate::view::layers::Scale;
+use crate::view::layers::{Scale, title};
 use crate::view::not_observed;
 use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
 
@@ -136,17 +136,35 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
     let of = [rounds, each].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let of = if of.is_empty() { of } else { format!(" ({of})") };
-    let mut text = format!("{} of {all}{of} were matched in every layer ({})", count(m.joined), joined(m));
-    if !m.rejected.is_empty() {
-        let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
-        text.push_str(&format!("; not: {}", reasons.join(", ")));
-    }
+    let text =
+        format!("{} of {all}{of} were matched in every layer ({}){}", count(m.joined), joined(m), reasons(m, "; not: "));
     let lost = match m.lost_events {
         0 => "no event lost".to_owned(),
         1 => "1 event lost".to_owned(),
         n => format!("{} events lost", count(n)),
     };
     format!("{text}; {lost}")
+}
+
+/// That none of the traced operations was followed, why, and what to do.
+pub fn none_followed(column: &LayerColumn, request: &str) -> String {
+    let m = &column.matched;
+    let next = if m.lost_events > 0 {
+        "Events were lost: trace fewer operations, as with count=200"
+    } else {
+        "`vmtax doctor` names what this host's tracing lacks"
+    };
+    let why = reasons(m, ": ");
+    format!("None of {} traced {request}s in the {} could be followed{why}. {next}.", count(m.operations), title(column))
+}
+
+/// Why operations were not joined, with how many of each.
+fn reasons(m: &Matched, before: &str) -> String {
+    if m.rejected.is_empty() {
+        return String::new();
+    }
+    let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
+    format!("{before}{}", reasons.join(", "))
 }
 
 /// How packets were batched, and which were lost on the way; `None` where requests are no packets.
