@@ -134,6 +134,10 @@ impl StudyOptions for TuneOptions {
         let (duration, block, metric) = (self.duration, self.block, self.metric.as_deref());
         self.guest.plan(host, &Measuring { duration, block, metric, allowed: &allowed })
     }
+
+    fn traces_tuned(&self) -> bool {
+        self.guest.layers
+    }
 }
 
 impl TuneOptions {
