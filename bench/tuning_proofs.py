@@ -40,7 +40,7 @@ def by(metric):
 
 
 # A file is written, forgotten by the page cache, and read in small pieces.
-READ_BACK = "dd|if=/dev/zero|of=file|bs=1M|count=64|conv=fsync;echo|3>/proc/sys/vm/drop_caches;dd|if=file|of=/dev/null|bs=4k"
+READ_BACK = "dd|if=/dev/zero|of=file|bs=1M|count=64|conv=fsync;echo|3|>/proc/sys/vm/drop_caches;dd|if=file|of=/dev/null|bs=4k"
 
 
 # Name, machine, what is planted, the workload (| for a blank in a word), the remedy's candidate, further options.
@@ -55,8 +55,8 @@ PROOFS = [
     ("segmentation-offload", "kvm", ["backend=tap", "host_tso4=off"], "net-stream", "host_tso4=on", MICROVM),
     ("guest-segmentation-offload", "kvm", ["backend=tap", "guest_tso4=off"], "net-stream direction=receive", "guest_tso4=on", MICROVM),
     ("interrupt-line", "kvm", ["vectors=0"], "disk rw=randread", "without vectors=0", MICROVM),
-    ("small-queue", "kvm", ["queue-size=4"], "disk rw=randread depth=32", "queue-size=256", MICROVM),
-    ("few-requests", "kvm", ["block-queue.nr_requests=4"], "disk rw=randread depth=32", "without block-queue.nr_requests=4", MICROVM),
+    ("small-queue", "kvm", ["cache=none", "queue-size=4"], "disk rw=randread depth=32", "queue-size=256", MICROVM),
+    ("few-requests", "kvm", ["cache=none", "block-queue.nr_requests=4"], "disk rw=randread depth=32", "without block-queue.nr_requests=4", MICROVM),
     ("no-read-ahead", "kvm", ["block-queue.read_ahead_kb=0"], f"exec sh -c {READ_BACK}", "without block-queue.read_ahead_kb=0", MICROVM),
     ("9p-msize", "kvm", ["share=9p", "share.cache=loose", "share.msize=8192"], "tree", "share.msize=512000", by("tree.large-cold")),
     ("9p-cache", "kvm", ["share=9p"], "tree", "share.cache=loose", by("tree.small-warm")),
@@ -81,7 +81,7 @@ PROOFS = [
     ("mmio-notify", "kvm", [], "disk rw=randread depth=32", "modern-pio-notify=on", MICROVM),
     ("event-idx", "kvm", ["event_idx=off"], "disk rw=randread depth=32", "event_idx=on", MICROVM),
     ("net-ioeventfd", "kvm", ["backend=tap", "ioeventfd=off"], "net-stream", "ioeventfd=on", MICROVM),
-    ("small-l2-cache", "kvm", ["format=qcow2", "image.size=64G", "l2-cache-size=64K"], "disk rw=randread", "l2-cache-size=8388608", by("disk.latency-p50")),
+    ("small-l2-cache", "kvm", ["cache=none", "format=qcow2", "image.size=64G", "l2-cache-size=64K"], "disk rw=randread", "l2-cache-size=8388608", by("disk.latency-p50")),
     ("9p-mapped-attributes", "kvm", ["share=9p", "share.security-model=mapped-xattr"], "names", "without share.security-model=mapped-xattr", by("names.stat")),
 ]
 

@@ -56,9 +56,11 @@ impl Ledger {
             return Ok(None);
         };
         let facts = "SELECT name, value FROM fact WHERE run = ?1 AND ((machine = ?2 AND variant = ?3) OR machine = '')";
-        let facts = self.select(facts, params![run, figure.machine, figure.variant], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let facts =
+            self.select(facts, params![run, figure.machine, figure.variant], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let then: BTreeMap<String, String> = facts.into_iter().collect();
-        let is_own = |fact: &&Fact| fact.machine.is_empty() || (fact.machine == figure.machine && baseline(&fact.variant));
+        let is_own =
+            |fact: &&Fact| fact.machine.is_empty() || (fact.machine == figure.machine && baseline(&fact.variant));
         let now: BTreeMap<&str, &str> =
             entry.facts.iter().filter(is_own).map(|fact| (fact.name.as_str(), fact.value.as_str())).collect();
         let changes = HOLDS_FOR.iter().filter_map(|name| {

@@ -92,7 +92,9 @@ impl<'a> Disk<'a> {
         }
         if self.bus() == "scsi" {
             match self.virtio_controller(devices) {
-                Some(controller) => child(controller, "driver").into_iter().for_each(|driver| read_driver(twin, driver)),
+                Some(controller) => {
+                    child(controller, "driver").into_iter().for_each(|driver| read_driver(twin, driver))
+                }
                 None => {
                     let model = self.controller(devices).and_then(|controller| controller.attribute("model"));
                     let model = model.filter(|model| *model != "auto").unwrap_or(DEFAULT_CONTROLLER);
@@ -124,8 +126,7 @@ impl<'a> Disk<'a> {
 
     /// The controller of a SCSI disk, where it is of virtio: no other has virtio's settings.
     pub fn virtio_controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
-        let is_virtio =
-            |node: &Node<'_, '_>| node.attribute("model").is_some_and(|model| model.starts_with("virtio"));
+        let is_virtio = |node: &Node<'_, '_>| node.attribute("model").is_some_and(|model| model.starts_with("virtio"));
         self.controller(devices).filter(is_virtio)
     }
 

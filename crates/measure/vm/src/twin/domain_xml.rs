@@ -180,7 +180,8 @@ mod tests {
         let set: Vec<String> = other.disk.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(set.join(" "), "aio=threads bus=virtio-scsi cache=writeback iothread=on num-queues=3");
         assert!(!other.not_twinned.iter().any(|line| line.contains("SCSI controller")), "{:?}", other.not_twinned);
-        let of_virtio = "<controller type='scsi' index='0' model='virtio-scsi'><driver queues='3' iothread='2'/></controller>";
+        let of_virtio =
+            "<controller type='scsi' index='0' model='virtio-scsi'><driver queues='3' iothread='2'/></controller>";
         for (controller, model) in [
             ("<controller type='scsi' model='lsisas1068'/>", "lsisas1068"),
             ("<controller type='scsi'/>", "lsilogic"),
