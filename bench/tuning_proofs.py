@@ -39,6 +39,10 @@ def by(metric):
     return [*MICROVM, "--metric", metric]
 
 
+# A file is written, forgotten by the page cache, and read in small pieces.
+READ_BACK = "dd|if=/dev/zero|of=file|bs=1M|count=64|conv=fsync;echo|3|>/proc/sys/vm/drop_caches;dd|if=file|of=/dev/null|bs=4k"
+
+
 # Name, machine, what is planted, the workload (| for a blank in a word), the remedy's candidate, further options.
 PROOFS = [
     ("io-limit", "micro-tcg", ["throttling.iops-total=400"], "disk count=200 time=0", "without throttling.iops-total", []),
@@ -49,6 +53,11 @@ PROOFS = [
     ("slirp", "kvm", ["backend=user"], "net-stream", "backend=tap", MICROVM),
     ("checksum-offload", "kvm", ["backend=tap", "csum=off"], "net-stream", "csum=on", MICROVM),
     ("segmentation-offload", "kvm", ["backend=tap", "host_tso4=off"], "net-stream", "host_tso4=on", MICROVM),
+    ("guest-segmentation-offload", "kvm", ["backend=tap", "guest_tso4=off"], "net-stream direction=receive", "guest_tso4=on", MICROVM),
+    ("interrupt-line", "kvm", ["vectors=0"], "disk rw=randread", "without vectors=0", MICROVM),
+    ("small-queue", "kvm", ["cache=none", "queue-size=4"], "disk rw=randread depth=32", "queue-size=256", MICROVM),
+    ("few-requests", "kvm", ["cache=none", "block-queue.nr_requests=4"], "disk rw=randread depth=32", "without block-queue.nr_requests=4", MICROVM),
+    ("no-read-ahead", "kvm", ["block-queue.read_ahead_kb=0"], f"exec sh -c {READ_BACK}", "without block-queue.read_ahead_kb=0", MICROVM),
     ("9p-msize", "kvm", ["share=9p", "share.cache=loose", "share.msize=8192"], "tree", "share.msize=512000", by("tree.large-cold")),
     ("9p-cache", "kvm", ["share=9p"], "tree", "share.cache=loose", by("tree.small-warm")),
     ("9p-to-disk", "kvm", ["share=9p"], "tree", "share=disk", by("tree.small-cold")),
@@ -72,7 +81,7 @@ PROOFS = [
     ("mmio-notify", "kvm", [], "disk rw=randread depth=32", "modern-pio-notify=on", MICROVM),
     ("event-idx", "kvm", ["event_idx=off"], "disk rw=randread depth=32", "event_idx=on", MICROVM),
     ("net-ioeventfd", "kvm", ["backend=tap", "ioeventfd=off"], "net-stream", "ioeventfd=on", MICROVM),
-    ("small-l2-cache", "kvm", ["format=qcow2", "image.size=64G", "l2-cache-size=64K"], "disk rw=randread", "l2-cache-size=8388608", by("disk.latency-p50")),
+    ("small-l2-cache", "kvm", ["cache=none", "format=qcow2", "image.size=64G", "l2-cache-size=64K"], "disk rw=randread", "l2-cache-size=8388608", by("disk.latency-p50")),
     ("9p-mapped-attributes", "kvm", ["share=9p", "share.security-model=mapped-xattr"], "names", "without share.security-model=mapped-xattr", by("names.stat")),
 ]
 
@@ -111,22 +120,38 @@ def run(words, timeout=TIMEOUT_S, cwd=None):
     return done.stdout
 
 
-def chosen(plan, remedy, controls_at_most):
-    """The plan with the remedy and the first controls alone, and whether the remedy is a candidate."""
-    mark = "[[tune-guest.candidate]]\n"
-    head, *parts = plan.split(mark)
-    # What follows the last candidate is of the plan.
+MARK = "[[tune-guest.candidate]]\n"
+
+
+def split(plan):
+    """The plan up to its candidates, these, and what follows them."""
+    head, *parts = plan.split(MARK)
     last, tail = parts[-1], ""
     rest = re.search(r"^\[\[?(?!tune-guest\.)", last, re.M)
     if rest:
         parts[-1], tail = last[: rest.start()], last[rest.start():]
-    name = lambda part: re.search(r'^name = "(.*)"$', part, re.M).group(1)
-    kept = [part for part in parts if name(part) == remedy]
-    # No other value of the remedy's own settings.
-    keys = set(re.findall(r'^"?([\w.-]+)"? = ', kept[0].split(".set]\n")[1], re.M)) if kept else set()
+    return head, parts, tail
+
+
+def name_of(candidate):
+    return re.search(r'^name = "(.*)"$', candidate, re.M).group(1)
+
+
+def only(plan, names):
+    """The plan with these candidates alone."""
+    head, parts, tail = split(plan)
+    return head + "".join(MARK + part for part in parts if name_of(part) in names) + tail
+
+
+def chosen(plan, remedy, controls_at_most):
+    """The plan with the remedy and the first controls alone, and whether the remedy is a candidate."""
+    _, parts, _ = split(plan)
     own = lambda part: set(re.findall(r'^"?([\w.-]+)"? = ', part.split(".set]\n")[1], re.M))
-    controls = [part for part in parts if name(part) != remedy and not own(part) & keys and not name(part).startswith("qemu=")]
-    return head + "".join(mark + part for part in kept + controls[:controls_at_most]) + tail, bool(kept)
+    remedies = [part for part in parts if name_of(part) == remedy]
+    # No other value of the remedy's own settings.
+    keys = own(remedies[0]) if remedies else set()
+    controls = [part for part in parts if name_of(part) != remedy and not own(part) & keys and not name_of(part).startswith("qemu=")]
+    return only(plan, [name_of(part) for part in remedies + controls[:controls_at_most]]), bool(remedies)
 
 
 def prove(proof, kernel, folder):

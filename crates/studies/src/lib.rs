@@ -37,3 +37,4 @@ pub use registry::{Answer, analyze, is_decided};
 pub use scale::ScaleOptions;
 pub use share::ShareOptions;
 pub use tune::{TuneOptions, diagnosed};
+pub use tune_guest::{layers_of_tuned, moved_layer};

@@ -18,7 +18,8 @@ pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> R
         source,
     };
     let source = std::path::absolute(source).map_err(making)?;
-    std::fs::create_dir(&source).map_err(making)?;
+    // The parts of a tuning have one scratch folder.
+    std::fs::create_dir_all(&source).map_err(making)?;
     let besides = besides(plan)?;
     let setup = |variant: &vmtax_model::Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match share {

@@ -279,6 +279,16 @@ fn hostile_strings_stay_text_on_both() {
 }
 
 #[test]
+fn the_layer_that_moved_most_is_named_with_both_means() {
+    let mut f = varied(6);
+    f.columns.remove(1);
+    let said = layers::moved(&f).unwrap();
+    assert!(said.starts_with("device 47.0") && said.contains("→ 31.0"), "{said}");
+    f.columns.truncate(1);
+    assert_eq!(layers::moved(&f), None, "one column moves nowhere");
+}
+
+#[test]
 fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
     let mut f = varied(6);
     for (column, bad) in f.columns.iter_mut().zip([f64::NAN, f64::INFINITY, 0.0, -1.0]) {

@@ -1,5 +1,6 @@
 //! What a ledger holds of one run, made from its recording.
 
+use super::tunings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::estimate;
@@ -53,7 +54,10 @@ impl Entry {
             command: shell_line(&manifest.command),
             cpu: host.cpu.model.clone(),
             cpus: host.cpu.online,
-            facts: facts(plan, host, &manifest.vmtax, &trials),
+            facts: facts(plan, host, &manifest.vmtax, &trials)
+                .into_iter()
+                .chain(tunings::kept(plan, &recording.trials))
+                .collect(),
             figures: figures(plan, &trials),
         }
     }

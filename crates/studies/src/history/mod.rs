@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! run     one a run: folder, when, the plan's name, the command, CPUs
-//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
+//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own; of a tuning
+//!         what it kept
 //! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
 //! ```
 
@@ -15,6 +16,7 @@ mod open;
 mod read;
 mod repair;
 mod time_limit;
+mod tunings;
 mod write;
 
 pub use dataset::ImportedRuns;

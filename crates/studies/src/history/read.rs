@@ -100,7 +100,7 @@ impl Ledger {
         Ok(all)
     }
 
-    fn select<T>(
+    pub(super) fn select<T>(
         &self,
         sql: &str,
         parameters: impl rusqlite::Params,

@@ -8,12 +8,16 @@ use std::path::Path;
 use vmtax_recording::{Recording, RecordingError};
 
 impl Ledger {
-    /// Puts a run in; it replaces what is known of the same folder.
+    /// Puts a run in; it replaces what is known of the same folder. A tuning gets a note where the last one of the same workload
+    /// had another QEMU or kernel.
     ///
     /// # Errors
     /// [`LedgerError`] when the ledger is locked or cannot be written: then it is as it was.
     pub fn add(&mut self, recording: &Recording) -> Result<(), LedgerError> {
-        self.put(&Entry::of(recording))
+        let entry = Entry::of(recording);
+        let since = self.since_last_tuning(&entry)?;
+        self.notes.extend(since);
+        self.put(&entry)
     }
 
     /// Puts in every finished recording of the folder that is not yet there, and returns how many these were. One that cannot
@@ -58,7 +62,7 @@ impl Ledger {
         Ok(taken)
     }
 
-    fn put(&mut self, entry: &Entry) -> Result<(), LedgerError> {
+    pub(super) fn put(&mut self, entry: &Entry) -> Result<(), LedgerError> {
         let failed = failed(&self.path);
         // The lock is asked for at once: to get it half way would fail instead of wait.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&failed)?;

@@ -20,6 +20,11 @@ pub trait StudyOptions: Args {
         false
     }
 
+    /// Whether the requests of what a tuning kept are traced in one more run.
+    fn traces_tuned(&self) -> bool {
+        false
+    }
+
     /// Whether the plan's command gets this terminal.
     fn has_terminal(&self) -> bool {
         false

@@ -5,9 +5,11 @@ mod candidates;
 mod fio;
 mod handover;
 mod handover_guest;
+mod layers;
 mod like;
 mod options;
 
 pub(crate) use analysis::GuestTuning;
+pub use layers::{layers_of_tuned, moved_layer};
 pub use options::GuestTuneOptions;
 pub(crate) use options::Measuring;

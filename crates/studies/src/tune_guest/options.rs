@@ -46,6 +46,10 @@ pub struct GuestTuneOptions {
     /// Also try settings that lose data when the host fails (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
+    /// For the workload disk, where something is kept: trace the requests of the guest without and with it in one more run, to show
+    /// which layer moved
+    #[arg(long, conflicts_with = "vm")]
+    pub(crate) layers: bool,
     #[command(flatten)]
     common: CommonOptions,
 }
@@ -76,6 +80,9 @@ impl GuestTuneOptions {
         };
         let metric = metric(&workload, how.metric)?;
         let is_disk = workload.name == WorkloadName::Disk;
+        if self.layers && !is_disk {
+            return OptionsError::usage("--layers traces the requests of the workload disk alone: write `-- disk`");
+        }
         if like.is_some() && !is_disk && argv.is_none() {
             return OptionsError::usage("--like makes a twin of a VM's disk: tune it for disk or exec CMD");
         }

@@ -4,6 +4,7 @@ use super::record::{Recorded, record};
 use super::{doctor, once_more, print, progress::Display, recording_folder, report, streams};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::Fault;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
 use vmtax_model::{HostFacts, Study};
@@ -36,18 +37,22 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
         Some(_) => Some(streams::of_command(&plan, runs, args.options.has_terminal(), record.json)?),
         None => None,
     };
-    let status = carry_out(&plan, host.clone(), record, streams.as_ref())?;
+    let (status, folder) = carry_out(&plan, host.clone(), record, streams.as_ref())?;
     once_more::profile(profiles, &host, record, streams.as_ref())?;
+    if args.options.traces_tuned() {
+        once_more::layers(&folder, &host, record)?;
+    }
     Ok(status)
 }
 
-/// Carries a plan out, its command, if it has one, between `streams`, and shows what was found; the exit status.
+/// Carries a plan out, its command, if it has one, between `streams`, and shows what was found; the exit status and
+/// the recording.
 fn carry_out(
     plan: &CheckedPlan,
     host: HostFacts,
     args: &RecordArgs,
     streams: Option<&Streams>,
-) -> Result<ExitCode, Fault> {
+) -> Result<(ExitCode, PathBuf), Fault> {
     recording_folder::check(args)?;
     let display = match streams {
         Some(_) => Display::beside_output(args.verbosity()),
@@ -82,8 +87,12 @@ fn carry_out(
         }
         // Of a reproduction its verdict is what counts.
         (_, Some(answer)) if !answer.is_reproduction() && matches!(plan.study, Study::Exec(_)) => {
-            Ok(ExitCode::from(status.and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED)))
+            let status = ExitCode::from(status.and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED));
+            Ok((status, folder))
         }
-        (_, answer) => Ok(answer.map_or(ExitCode::SUCCESS, |answer| report::status(&answer))),
+        (_, answer) => {
+            let status = answer.map_or(ExitCode::SUCCESS, |answer| report::status(&answer));
+            Ok((status, folder))
+        }
     }
 }

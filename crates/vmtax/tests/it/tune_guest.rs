@@ -153,6 +153,18 @@ fn small_messages_of_9p_are_found() {
 }
 
 #[test]
+fn a_command_whose_reads_are_not_read_ahead_is_found_in_parts_of_one_tuning() {
+    let Some(kernel) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let script = "dd if=/dev/zero of=file bs=1M count=16 conv=fsync; echo 3 >/proc/sys/vm/drop_caches; dd if=file of=/dev/null bs=4k\n";
+    let script = place.put("read.sh", script);
+    let words = format!("--from block-queue.read_ahead_kb=0 -- exec sh {}", script.display());
+    let found = proved(&place, &kernel, &words, "without block-queue.read_ahead_kb=0");
+    assert_eq!(found["metric"], "exec.wall");
+    place.nothing_is_left();
+}
+
+#[test]
 fn a_doorbell_that_ends_in_qemu_is_found() {
     let Some(kernel) = KvmGuest::given() else { return };
     let place = Place::new();

@@ -182,14 +182,16 @@ impl Drop for Undefined {
 }
 
 #[test]
-fn a_password_of_the_xml_is_in_no_file_of_the_recording() {
+fn a_secret_of_the_xml_is_in_no_file_of_the_recording() {
     let place = Place::new();
     let disk = place.put("disk.raw", vec![0; 1 << 20]);
-    let graphics = "<graphics type='vnc' port='-1' passwd='s3cret'/>\n    <oddity";
-    let xml = domain(&disk, "", "virtio").replace("type='qcow2'", "type='raw'").replace("<oddity", graphics);
+    let others = "<graphics type='vnc' port='-1' passwd='s3cret'/>\n    <disk type='network' device='cdrom'><source protocol='https'>\
+                  <cookies><cookie name='session'>s3cret</cookie></cookies></source><target dev='sda'/></disk>\n    <oddity";
+    let xml = domain(&disk, "", "virtio").replace("type='qcow2'", "type='raw'").replace("<oddity", others);
     let file = place.put("web01.xml", &xml);
     let text = place.vmtax("tune --dry-run --machine tcg --like").arg(&file).words("-- disk").succeeds().stdout;
     assert!(text.contains("<graphics type='vnc' port='-1'/>") && !text.contains("s3cret"), "{text}");
+    assert!(text.contains("<cookie name='session'></cookie>"), "{text}");
 }
 
 #[test]

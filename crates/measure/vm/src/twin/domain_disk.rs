@@ -18,6 +18,9 @@ pub(super) const ATTRIBUTES: [(&str, &str); 9] = [
     ("queue-size", "queue_size"),
 ];
 
+/// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
+const DEFAULT_CONTROLLER: &str = "lsilogic";
+
 /// `<disk>` of a medium that can be written.
 pub(super) struct Disk<'a>(Node<'a, 'a>);
 
@@ -87,11 +90,16 @@ impl<'a> Disk<'a> {
         if let Some(driver) = self.driver() {
             read_driver(twin, driver);
         }
-        if let Some(controller) = self.controller(devices) {
-            if let Some(model) = controller.attribute("model").filter(|model| !model.starts_with("virtio")) {
-                twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
-            } else if let Some(driver) = child(controller, "driver") {
-                read_driver(twin, driver);
+        if self.bus() == "scsi" {
+            match self.virtio_controller(devices) {
+                Some(controller) => {
+                    child(controller, "driver").into_iter().for_each(|driver| read_driver(twin, driver))
+                }
+                None => {
+                    let model = self.controller(devices).and_then(|controller| controller.attribute("model"));
+                    let model = model.filter(|model| *model != "auto").unwrap_or(DEFAULT_CONTROLLER);
+                    twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
+                }
             }
         }
         if child(self.0, "backingStore").is_some_and(|backing| backing.has_children()) {
@@ -116,8 +124,14 @@ impl<'a> Disk<'a> {
         }
     }
 
+    /// The controller of a SCSI disk, where it is of virtio: no other has virtio's settings.
+    pub fn virtio_controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
+        let is_virtio = |node: &Node<'_, '_>| node.attribute("model").is_some_and(|model| model.starts_with("virtio"));
+        self.controller(devices).filter(is_virtio)
+    }
+
     /// The controller of a SCSI disk.
-    pub fn controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
+    fn controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
         if self.bus() != "scsi" {
             return None;
         }

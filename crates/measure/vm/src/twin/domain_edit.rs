@@ -40,7 +40,7 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     let mut left_out = Vec::new();
     let (mut attributes, mut of_controller) = (Vec::new(), Vec::new());
     let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
-    let controller = disk.controller(devices).filter(|_| is_scsi);
+    let controller = disk.virtio_controller(devices).filter(|_| is_scsi);
     for (key, value) in changed {
         let is_of_controller = is_scsi && OF_CONTROLLER.contains(&key.as_str());
         let is_elsewhere = is_scsi && !is_of_controller && !OF_SCSI_DISK.contains(&key.as_str());
@@ -62,7 +62,7 @@ pub fn edit_domain(xml: &str, disk: &str, changed: &BTreeMap<String, String>) ->
     }
     if disk.bus() == "scsi" && !is_scsi {
         // What its controller had, the disk was measured with, too.
-        let driver = disk.controller(devices).and_then(|controller| child(controller, "driver"));
+        let driver = disk.virtio_controller(devices).and_then(|controller| child(controller, "driver"));
         for setting in OF_CONTROLLER {
             let name = driver_attribute(setting).unwrap_or(setting);
             let value = driver.and_then(|driver| driver.attribute(name));
@@ -361,6 +361,13 @@ mod tests {
         let edit = edit_domain(&without, "sda", &settings(&changed)).unwrap();
         assert_eq!(edit.left_out, ["event_idx=off", "iothread=on", "num-queues=2"]);
         assert!(!edit.xml.contains("<iothreads>"), "{}", edit.xml);
+        // libvirt refuses a <driver> of virtio's settings at another controller.
+        for model in [" model='lsilogic'", " model='auto'", ""] {
+            let other = text.replace(" model='virtio-scsi'", model);
+            let edit = edit_domain(&other, "sda", &settings(&changed)).unwrap();
+            assert_eq!(edit.left_out, ["event_idx=off", "iothread=on", "num-queues=2"], "{model}");
+            assert_eq!(edit.xml, other.replace("<driver name", "<driver io='native' name"), "{model}");
+        }
         // What becomes a virtio-blk disk has them itself.
         let both = edit_domain(&text, "sda", &settings(&[("bus", "virtio-blk"), ("iothread", "on")])).unwrap();
         assert!(both.xml.contains("<driver iothread='1' name='qemu'"), "{}", both.xml);

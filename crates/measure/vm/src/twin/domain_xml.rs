@@ -179,6 +179,19 @@ mod tests {
         let other = read(DOMAIN, Some("sdb")).unwrap();
         let set: Vec<String> = other.disk.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(set.join(" "), "aio=threads bus=virtio-scsi cache=writeback iothread=on num-queues=3");
+        assert!(!other.not_twinned.iter().any(|line| line.contains("SCSI controller")), "{:?}", other.not_twinned);
+        let of_virtio =
+            "<controller type='scsi' index='0' model='virtio-scsi'><driver queues='3' iothread='2'/></controller>";
+        for (controller, model) in [
+            ("<controller type='scsi' model='lsisas1068'/>", "lsisas1068"),
+            ("<controller type='scsi'/>", "lsilogic"),
+            ("", "lsilogic"),
+        ] {
+            let twin = read(&DOMAIN.replace(of_virtio, controller), Some("sdb")).unwrap();
+            let line = format!("SCSI controller {model}: virtio-scsi in its place");
+            assert!(twin.not_twinned.contains(&line), "{:?}", twin.not_twinned);
+            assert!(!twin.disk.set.contains_key("iothread"), "{:?}", twin.disk.set);
+        }
         let unknown = read(DOMAIN, Some("vdz")).unwrap_err().to_string();
         assert!(unknown.contains("vdz") && unknown.contains("vda, sdb"), "{unknown}");
     }

@@ -2,7 +2,7 @@
 
 use super::definition::Twin;
 use super::error::TwinError;
-use super::xml::without_passwords;
+use super::xml::without_secrets;
 use super::{command_line, domain_xml, image};
 use crate::vm::Vm;
 use crate::vmm::qemu::arguments::path_of;
@@ -33,7 +33,7 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     };
     keep_trusted_program(&mut twin);
     image::add(&mut twin);
-    twin.domain_xml = twin.domain_xml.take().map(|xml| without_passwords(&xml));
+    twin.domain_xml = twin.domain_xml.take().map(|xml| without_secrets(&xml));
     Ok(twin)
 }
 

@@ -23,16 +23,21 @@ pub(super) fn text_of(node: Node<'_, '_>) -> String {
     node.text().unwrap_or_default().trim().to_owned()
 }
 
-/// A domain without the passwords that `virsh dumpxml --security-info` prints: what a recording keeps may be passed on.
-pub(super) fn without_passwords(xml: &str) -> String {
+/// A domain without its secrets, since what a recording keeps may be passed on: the passwords that `virsh dumpxml --security-info`
+/// prints, the values of the cookies that `virsh dumpxml` prints of a disk behind HTTP.
+pub(super) fn without_secrets(xml: &str) -> String {
     let Ok(document) = Document::parse(xml) else { return xml.to_owned() };
-    let attributes = document.descendants().flat_map(|node| node.attributes());
-    let all: Vec<_> = attributes.filter(|one| one.name() == "passwd").map(|one| one.range()).collect();
-    let mut text = xml.to_owned();
-    for range in all.into_iter().rev() {
-        let start = text[..range.start].trim_end().len();
-        text.replace_range(start..range.end, "");
+    let mut all = Vec::new();
+    for node in document.descendants() {
+        let passwords = node.attributes().filter(|one| one.name() == "passwd").map(|one| one.range());
+        all.extend(passwords.map(|range| xml[..range.start].trim_end().len()..range.end));
+        if node.tag_name().name() == "cookie" {
+            all.extend(node.children().map(|value| value.range()));
+        }
     }
+    all.sort_by_key(|range| range.start);
+    let mut text = xml.to_owned();
+    all.into_iter().rev().for_each(|range| text.replace_range(range, ""));
     text
 }
 
@@ -41,11 +46,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_removed_and_nothing_else() {
+    fn a_secret_is_removed_and_nothing_else() {
         let xml =
             "<domain>\n  <graphics type='vnc' passwd='s&gt;cret' port='1'/>\n  <graphics passwd=\"x\"/>\n</domain>";
-        let text = without_passwords(xml);
+        let text = without_secrets(xml);
         assert_eq!(text, "<domain>\n  <graphics type='vnc' port='1'/>\n  <graphics/>\n</domain>");
-        assert_eq!((without_passwords(&text), without_passwords("no xml")), (text, "no xml".to_owned()));
+        assert_eq!((without_secrets(&text), without_secrets("no xml")), (text, "no xml".to_owned()));
+        let cookies = "<domain><source><cookies>\n<cookie name='a'>s&amp;x<!-- s --></cookie>\n<cookie name='b'><![CDATA[s]]></cookie>\n</cookies></source>\
+                       <graphics passwd='s'/></domain>";
+        let text = without_secrets(cookies);
+        let expected = "<domain><source><cookies>\n<cookie name='a'></cookie>\n<cookie name='b'></cookie>\n</cookies></source>\
+                        <graphics/></domain>";
+        assert_eq!((without_secrets(&text), text.as_str()), (text.clone(), expected));
     }
 }

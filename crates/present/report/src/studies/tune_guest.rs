@@ -129,8 +129,8 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
         let cat = line(&["cat", &diff]);
         let define = |file: &str| line(&["virsh", "define", file]);
         let started = "then shut the domain down and start it";
-        // Its password is not in the XML that was read, and would be gone after `virsh define`.
-        if xml.contains("<graphics") {
+        // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
+        if ["<graphics", "<cookie"].iter().any(|element| xml.contains(element)) {
             let name = like.domain_name.as_deref().unwrap_or("DOMAIN");
             let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
             return vec![

@@ -81,9 +81,16 @@ pub(super) fn candidates(target: &TuneTarget<'_>, baseline: &Settings) -> (Vec<G
             }
         }
         let elsewhere = if uses_disk(target.workload) { on_bus(known, baseline, &mut set) } else { None };
-        if known.set[0].0 == "iothread" && set.contains_key("bus") {
-            name = format!("bus=virtio-blk,{name}");
-            trap = format!("{trap} {TRAP_OF_BUS}");
+        if known.set[0] == ("iothread", "on") {
+            if set.contains_key("bus") {
+                name = format!("bus=virtio-blk,{name}");
+                trap = format!("{trap} {TRAP_OF_BUS}");
+            }
+            // QEMU refuses an iothread without: the two are one change.
+            if baseline.get("ioeventfd").is_some_and(|value| value == "off") {
+                set.insert("ioeventfd".to_owned(), "on".to_owned());
+                name = format!("ioeventfd=on,{name}");
+            }
         }
         let is_older = target.qemu.is_some_and(|qemu| version(&qemu.version) < known.since);
         let fault_of_host = set

@@ -67,6 +67,13 @@ fn what_does_not_apply_or_risks_data_is_not_tried() {
     };
     let old = TuneTarget { qemu: Some(&qemu), ..of() };
     assert_eq!(names(&old, &[]), ["cache=none", "aio=native", "iothread=on", "event_idx=off"]);
+    // QEMU refuses an iothread without ioeventfd, so that it would never be seen to help.
+    let mut off = defaults(WorkloadName::Disk);
+    off.insert("ioeventfd".to_owned(), "off".to_owned());
+    let (all, _) = candidates(&of(), &off);
+    let iothread = all.iter().find(|one| one.name == "ioeventfd=on,iothread=on").unwrap();
+    assert_eq!(iothread.set, settings(&[("ioeventfd", "on"), ("iothread", "on")]));
+    assert!(all.iter().any(|one| one.name == "ioeventfd=on") && all.iter().all(|one| one.name != "iothread=on"));
     let (_, not_tried) = candidates(&old, &defaults(WorkloadName::Disk));
     let why = |name: &str| not_tried.iter().find(|one| one.action == name).unwrap().why.clone();
     assert!(why("aio=io_uring").contains("built without") && why("packed=on").contains("older"));

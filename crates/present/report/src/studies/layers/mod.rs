@@ -3,6 +3,8 @@
 mod column;
 pub mod words;
 
+pub use words::moved;
+
 use crate::charts::layers::{Medians, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::number::{NONE, nanoseconds, signed_percent};
