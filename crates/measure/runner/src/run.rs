@@ -129,9 +129,14 @@ pub fn run(
 }
 
 impl<'a> Run<'a> {
+    /// The first slot of a boot, with the variant that the machine boots as.
+    fn booted_slot(&self, boot: &[Slot]) -> Slot {
+        Slot { variant: self.plan.booted_variant(boot[0]), ..boot[0] }
+    }
+
     /// Boots a machine once, for one slot or all those that share the boot.
     fn run_boot(&mut self, boot: &[Slot]) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let step = (slot.machine, slot.variant, slot.step);
         if let Some(why) = self.refused.get(&step).cloned() {
             return self.write_failed(boot, 0, &why);
@@ -164,7 +169,7 @@ impl<'a> Run<'a> {
 
     /// Boots the slots' machine, and makes their trials.
     fn boot(&mut self, boot: &[Slot], conditions: &Conditions<'_>) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let Conditions { variant_setup, share, log, control_s, restored } = *conditions;
         let usual = &self.steps[slot.step].plan.guest;
         let mut guest = if slot.machine.is_guest() { variant_setup.variant.guest(usual)? } else { usual.clone() };
@@ -222,7 +227,7 @@ impl<'a> Run<'a> {
 
     /// Writes down that these slots have no result, and why they are not tried again.
     fn refuse(&mut self, boot: &[Slot], error: MachineError) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let why = format!("{} failed to boot: {error}", slot.machine);
         (self.progress)(Progress::Failed { number: self.number, error: &error });
         self.write_failed(boot, 0, &why)?;
@@ -240,7 +245,8 @@ impl<'a> Run<'a> {
         control_s: Option<f64>,
         placement: &Placement,
     ) -> Result<(), RunError> {
-        note_boot(log, Slot { round: self.round(boot[0]), ..boot[0] }, &*machine)?;
+        let booted = self.booted_slot(boot);
+        note_boot(log, Slot { round: self.round(booted), ..booted }, &*machine)?;
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
@@ -281,7 +287,7 @@ impl<'a> Run<'a> {
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
             notes.warnings.extend(stood_still(workload.name, slot.machine, notes.wall_s, notes.cpu_seconds.as_ref()));
-            let checked = self.steps[slot.step].workload(workload.name);
+            let checked = self.steps[slot.step].workload(slot.variant, workload.name);
             notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {
