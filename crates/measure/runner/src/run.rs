@@ -22,11 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::CpuTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
-use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams};
+use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams, no_files};
 use vmtax_workload::CheckedPlan;
 pub use workspace::Workspace;
 use write_trial::{TrialNotes, note_boot, note_memory_tree};
@@ -250,6 +251,14 @@ impl<'a> Run<'a> {
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
+        if self.plan.shared_boot() == Some(SharedBoot::Variants) {
+            match self.warm_up(boot[0], &mut *machine) {
+                Err(MachineError::Interrupted) => return Ok(()),
+                Err(error) if !error.leaves_machine_running() => return self.skip(boot, 0, error),
+                // The trials will say so themselves.
+                Ok(()) | Err(_) => {}
+            }
+        }
         for (index, slot) in boot.iter().enumerate() {
             if index > 0 {
                 self.note_time(boot[index - 1]);
@@ -264,6 +273,13 @@ impl<'a> Run<'a> {
         note_memory_tree(log, boot[0], &*machine)?;
         machine.end();
         Ok(())
+    }
+
+    /// Runs a slot's workloads once, for no figure: else of all turns of a boot the first alone would be on a cold guest.
+    fn warm_up(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
+        let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
+        let mut workloads = self.steps[slot.step].specs(slot.variant).iter();
+        workloads.try_for_each(|workload| machine.run(workload, Probes::None, timeout, &mut no_files).map(drop))
     }
 
     /// Makes the trials of the first of these slots; whether the machine still runs.

@@ -166,8 +166,8 @@ fn method(against: &[Against], wanted: Compare) -> String {
     });
     let boots = match wanted.one_boot {
         true => {
-            "each round boots one guest per machine, in which the variants take turns in a random order and then in its reverse \
-             (A B B A); a variant's value in a round is the geometric mean of its two turns."
+            "each round boots one guest per machine, in which after a warm-up the variants take turns in a random order and then in \
+             its reverse (A B B A); a variant's value in a round is the geometric mean of its two turns."
         }
         false => "each round boots fresh guests in random order.",
     };
