@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Tests `vmtax compare` on real guests: a guest against itself, and against one with a planted slowdown.
 
-    bench/compare.py [--vmtax FILE] [--only aa-micro,aa-tcg,power,minute] [--comparisons N] [--powers N]
+    bench/compare.py [--vmtax FILE] [--only aa-micro,aa-tcg,aa-tcg-one-boot,aa-kvm,aa-kvm-one-boot,power,minute,boots]
+                     [--comparisons N] [--more N] [--powers N] [--boots N]
 
-aa-micro, aa-tcg: N comparisons (100) of a guest with itself; at most 10 may say that a metric differs, where a correct test
-at 5 % says so in more in under 2 % of such series. power: a delay of 3 % of a request is planted behind QEMU, by a library
+aa-…: N comparisons (100) of a guest with itself; at most 10 may say that a metric differs, where a correct test
+at 5 % says so in more in under 2 % of such series. With Linux guests each run adds --more (10) to those in
+target/bench-compare until there are N. kvm is the guest of VMTAX_TEST_KVM_GUEST; its lines are left out without it. power: a delay of 3 % of a request is planted behind QEMU, by a library
 that has each of its reads wait, with QEMU on one of the host's CPUs alone (where its threads wake each other across
 CPUs, a read takes a fifth more or less from boot to boot); a comparison of eight rounds finds it, or foretells how
-many rounds tell 3 %, and another of so many has to find it, in 80 of 100. minute: 30 % planted, to be found within a minute. Exits 0 when all holds, 1 when not, 2 when something is missing.
+many rounds tell 3 %, and another of so many has to find it, in 80 of 100. minute: 30 % planted, to be found within a minute. boots: 3 % and 10 % planted
+in the reads of one variant of the workload, on the Linux guest of that kernel: rounds and minutes in one boot a round, and with fresh boots. Exits 0 when all holds, 1 when not, 2 when something is missing.
 """
 
 import argparse
@@ -21,40 +24,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# A read of QEMU's thread pool, followed by a wait that keeps its CPU.
-PLANT = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/uio.h>
-#include <time.h>
-static long long now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-static void wait_ns(void) {
-    static long long ns = -1;
-    if (ns < 0) ns = atoll(getenv("PLANTED_NS") ? getenv("PLANTED_NS") : "0");
-    long long end = now() + ns;
-    while (ns && now() < end) {}
-}
-ssize_t preadv(int fd, const struct iovec *v, int n, off_t at) {
-    static ssize_t (*real)(int, const struct iovec *, int, off_t);
-    if (!real) real = dlsym(RTLD_NEXT, "preadv");
-    ssize_t got = real(fd, v, n, at);
-    wait_ns();
-    return got;
-}
-ssize_t preadv64(int fd, const struct iovec *v, int n, off_t at) { return preadv(fd, v, n, at); }
-ssize_t pread64(int fd, void *b, size_t n, off_t at) {
-    static ssize_t (*real)(int, void *, size_t, off_t);
-    if (!real) real = dlsym(RTLD_NEXT, "pread64");
-    ssize_t got = real(fd, b, n, at);
-    wait_ns();
-    return got;
-}
-"""
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "campaigns"))
+import campaign
+
+# Reads of QEMU's thread pool, each followed by a wait.
+PLANT = ROOT / "crates/vmtax/tests/it/planted/read_delay.c"
 READS = ["--", "disk", "disk.count=200", "disk.time=0"]
 COMMON = ["--set", "aio=threads", "--repeats", "1", "--budget", "2h", "--min-effect", "3%"]
 
@@ -82,16 +57,14 @@ def median_row(findings):
     return next(row for row in rows(findings) if row["metric"] == "disk.latency-p50")
 
 
-def planted(folder, qemu, ns):
-    """A QEMU each of whose reads takes so much longer, on one CPU."""
-    cpu = max(os.sched_getaffinity(0))
+def planted(folder, qemu, ns, more=""):
+    """A QEMU each of whose reads takes so much longer, on one CPU; `more`: other settings, with where it runs."""
     library = Path(folder) / "plant.so"
     if not library.exists():
-        source = Path(folder) / "plant.c"
-        source.write_text(PLANT)
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, PLANT], check=True)
     script = Path(folder) / f"qemu-{ns}"
-    script.write_text(f'#!/bin/sh\nPLANTED_NS={ns} LD_PRELOAD={library} exec taskset -c {cpu} {qemu} "$@"\n')
+    more = more or f"exec taskset -c {max(os.sched_getaffinity(0))}"
+    script.write_text(f'#!/bin/sh\nexport PLANTED_NS={ns} LD_PRELOAD={library}\n{more} {qemu} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return str(script)
 
@@ -102,30 +75,59 @@ def told(what, hits, of):
         print(f"  {what}: {hits} of {of} so far", file=sys.stderr, flush=True)
 
 
-def against_itself(name, vmtax, folder, count, words):
+def against_itself(name, vmtax, folder, count, words, more=None):
+    """`count` comparisons; with `more` so many beyond those of earlier runs, until there are `count`."""
     begun = time.monotonic()
-    wrong, rounds = 0, []
-    for seed in range(count):
+    state = campaign.State(ROOT / f"target/bench-compare/{name.replace(', ', '-').replace(' ', '-')}.jsonl", {"seed": 0}) if more else None
+    done = state.done if state else []
+    for seed in range(len(done), min(count, len(done) + (more or count))):
         findings = compared(vmtax, folder, ["name=a", "name=b", "--seed", str(seed), *words])
-        wrong += differs(findings)
-        rounds.append(findings["rounds"])
-        told(name, wrong, seed + 1)
+        record = {"differs": differs(findings), "rounds": findings["rounds"], "metrics": len(rows(findings))}
+        if state:
+            state.add(record)
+        else:
+            done.append(record)
+        told(name, sum(record["differs"] for record in done), seed + 1)
+    wrong, rounds = sum(record["differs"] for record in done), [record["rounds"] for record in done]
     limit = count // 10
     ok = wrong <= limit
-    metrics = len(rows(findings))
-    print(f"{name:24} {wrong:8} {'<= ' + str(limit):12} {'ok' if ok else 'MISSED':7} of {count} comparisons of {metrics} metrics reported to differ; "
+    print(f"{name:24} {wrong:8} {'<= ' + str(limit):12} {'ok' if ok else 'MISSED':7} of {len(done)} of {count} comparisons of {done[-1]['metrics']} metrics reported to differ; "
           f"{min(rounds)} to {max(rounds)} rounds, {time.monotonic() - begun:.0f} s", flush=True)
     return ok
 
 
+def in_boots(vmtax, folder, qemu, kvm, count):
+    """What it takes to find a delay in one variant of the workload, in one boot a round and with fresh boots."""
+    guest = [*kvm, "--set", "aio=threads", "--budget", "2h", "--min-effect", "1%", "--rounds", "40"]
+    reads = ["--", "disk", "disk.count=1000", "disk.time=0"]
+    usual = compared(vmtax, folder, ["bs=4K", "bs=4608", "--rounds", "8", *guest, *reads])
+    took = median_row(usual)["base"]["median"]
+    print(f"{'without a plant':24} {median_row(usual)['ratio']['median']:8.3f} {'':12} {'':7} 4608 bytes over 4096, of {took / 1000:.1f} us", flush=True)
+    for share in (0.03, 0.1):
+        delayed = planted(folder, qemu, round(took * share), "export PLANTED_BYTES=4608; exec")
+        for name, how in (("one boot", "--one-boot"), ("fresh boots", "--fresh-boots")):
+            found, rounds, minutes = 0, [], []
+            for seed in range(count):
+                begun = time.monotonic()
+                findings = compared(vmtax, folder, ["bs=4K", "bs=4608", how, "--qemu", delayed, "--seed", str(seed), *guest, *reads])
+                minutes.append((time.monotonic() - begun) / 60)
+                rounds.append(findings["rounds"])
+                found += median_row(findings)["verdict"] == "slower"
+            rounds.sort(), minutes.sort()
+            middle = count // 2
+            print(f"{f'{share * 100:.0f} % planted, {name}':24} {found:8} {'':12} {'':7} of {count} found; {rounds[0]} to {rounds[-1]} rounds, median {rounds[middle]}, "
+                  f"{minutes[middle]:.1f} minutes", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    root = Path(__file__).resolve().parent.parent
-    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser.add_argument("--vmtax", default=str(target / "x86_64-unknown-linux-gnu/release/vmtax"))
-    parser.add_argument("--only", default="aa-micro,aa-tcg,power,minute")
+    parser.add_argument("--only", default="aa-micro,aa-tcg,aa-tcg-one-boot,aa-kvm,aa-kvm-one-boot,power,minute,boots")
     parser.add_argument("--comparisons", type=int, default=100)
+    parser.add_argument("--more", type=int, default=10)
     parser.add_argument("--powers", type=int, default=100)
+    parser.add_argument("--boots", type=int, default=5)
     args = parser.parse_args()
     only = args.only.split(",")
     qemu = shutil.which("qemu-system-x86_64")
@@ -138,10 +140,15 @@ def main():
         if "aa-micro" in only:
             words = ["--machine", micro, "--rounds", "15", *COMMON, *READS]
             fine &= against_itself(f"itself, {micro}", args.vmtax, folder, args.comparisons, words)
-        if "aa-tcg" in only:
-            words = ["--machine", "tcg", "--rounds", "8", *COMMON, "--", "cpu", "cpu.time=0.1", "syscalls", "syscalls.only=getpid,pipe",
-                     "syscalls.time=0.05", "disk", "disk.count=200", "disk.time=0"]
-            fine &= against_itself("itself, tcg", args.vmtax, folder, args.comparisons, words)
+        calls = ["cpu", "cpu.time=0.1", "syscalls", "syscalls.only=getpid,pipe", "syscalls.time=0.05", "disk", "disk.count=200", "disk.time=0"]
+        kvm = campaign.kvm()
+        for machine, guest in (("tcg", campaign.tcg()), ("kvm", kvm)):
+            for boots, how in (("", []), (", one boot", ["--one-boot"])):
+                if guest and f"aa-{machine}{'-one-boot' if how else ''}" in only:
+                    words = [*guest, "--rounds", "8", *how, *COMMON, "--", *calls]
+                    fine &= against_itself(f"itself, {machine}{boots}", args.vmtax, folder, args.comparisons, words, args.more)
+        if "boots" in only and kvm:
+            in_boots(args.vmtax, folder, qemu, kvm, args.boots)
         if "power" in only or "minute" in only:
             plain = planted(folder, qemu, 0)
             usual = compared(args.vmtax, folder, [f"name=a,qemu={plain}", f"name=b,qemu={plain}", "--machine", micro,

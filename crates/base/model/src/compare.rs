@@ -69,6 +69,9 @@ pub struct CompareFindings {
     pub rounds_planned: u32,
     /// How long a round took, seconds; 0 of recordings.
     pub round_s: f64,
+    /// Whether the variants took turns in one boot a round (A B B A); else each had a boot of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub one_boot: bool,
     /// Repeats at the beginning of each turn that were only warming up, by metric where there are any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warming_up: BTreeMap<Metric, u32>,
@@ -89,6 +92,7 @@ impl CompareFindings {
             rounds: 0,
             rounds_planned: 0,
             round_s: 0.0,
+            one_boot: false,
             warming_up: BTreeMap::new(),
             method: String::new(),
             warnings: Vec::new(),

@@ -54,6 +54,7 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
         machine,
         variant: String::new(),
         step: None,
+        turn: None,
         probes: Probes::None,
         workload,
         started: "2026-11-20T12:00:00Z".to_owned(),

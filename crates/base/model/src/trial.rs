@@ -266,6 +266,9 @@ pub struct TrialRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "rung")]
     pub step: Option<u64>,
+    /// Which turn of its boot, from 0, where variants took turns in one boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
     /// Under what it ran.
     #[serde(default)]
     pub probes: Probes,

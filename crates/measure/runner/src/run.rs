@@ -22,11 +22,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::CpuTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
-use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams};
+use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams, no_files};
 use vmtax_workload::CheckedPlan;
 pub use workspace::Workspace;
 use write_trial::{TrialNotes, note_boot, note_memory_tree};
@@ -129,9 +130,14 @@ pub fn run(
 }
 
 impl<'a> Run<'a> {
+    /// The first slot of a boot, with the variant that the machine boots as.
+    fn booted_slot(&self, boot: &[Slot]) -> Slot {
+        Slot { variant: self.plan.booted_variant(boot[0]), ..boot[0] }
+    }
+
     /// Boots a machine once, for one slot or all those that share the boot.
     fn run_boot(&mut self, boot: &[Slot]) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let step = (slot.machine, slot.variant, slot.step);
         if let Some(why) = self.refused.get(&step).cloned() {
             return self.write_failed(boot, 0, &why);
@@ -164,7 +170,7 @@ impl<'a> Run<'a> {
 
     /// Boots the slots' machine, and makes their trials.
     fn boot(&mut self, boot: &[Slot], conditions: &Conditions<'_>) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let Conditions { variant_setup, share, log, control_s, restored } = *conditions;
         let usual = &self.steps[slot.step].plan.guest;
         let mut guest = if slot.machine.is_guest() { variant_setup.variant.guest(usual)? } else { usual.clone() };
@@ -222,7 +228,7 @@ impl<'a> Run<'a> {
 
     /// Writes down that these slots have no result, and why they are not tried again.
     fn refuse(&mut self, boot: &[Slot], error: MachineError) -> Result<(), RunError> {
-        let slot = boot[0];
+        let slot = self.booted_slot(boot);
         let why = format!("{} failed to boot: {error}", slot.machine);
         (self.progress)(Progress::Failed { number: self.number, error: &error });
         self.write_failed(boot, 0, &why)?;
@@ -240,9 +246,18 @@ impl<'a> Run<'a> {
         control_s: Option<f64>,
         placement: &Placement,
     ) -> Result<(), RunError> {
-        note_boot(log, Slot { round: self.round(boot[0]), ..boot[0] }, &*machine)?;
+        let booted = self.booted_slot(boot);
+        note_boot(log, Slot { round: self.round(booted), ..booted }, &*machine)?;
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
+        }
+        if self.plan.shared_boot() == Some(SharedBoot::Variants) {
+            match self.warm_up(boot[0], &mut *machine) {
+                Err(MachineError::Interrupted) => return Ok(()),
+                Err(error) if !error.leaves_machine_running() => return self.skip(boot, 0, error),
+                // The trials will say so themselves.
+                Ok(()) | Err(_) => {}
+            }
         }
         for (index, slot) in boot.iter().enumerate() {
             if index > 0 {
@@ -258,6 +273,13 @@ impl<'a> Run<'a> {
         note_memory_tree(log, boot[0], &*machine)?;
         machine.end();
         Ok(())
+    }
+
+    /// Runs a slot's workloads once, for no figure: else of all turns of a boot the first alone would be on a cold guest.
+    fn warm_up(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
+        let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
+        let mut workloads = self.steps[slot.step].specs(slot.variant).iter();
+        workloads.try_for_each(|workload| machine.run(workload, Probes::None, timeout, &mut no_files).map(drop))
     }
 
     /// Makes the trials of the first of these slots; whether the machine still runs.
@@ -281,7 +303,7 @@ impl<'a> Run<'a> {
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
             notes.warnings.extend(stood_still(workload.name, slot.machine, notes.wall_s, notes.cpu_seconds.as_ref()));
-            let checked = self.steps[slot.step].workload(workload.name);
+            let checked = self.steps[slot.step].workload(slot.variant, workload.name);
             notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {

@@ -89,18 +89,20 @@ pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
     let mut most = Written { files_bytes: 0, share: (0, 0) };
     for step in plan.checked_steps() {
         let memory_mib = u64::from(step.plan.guest.memory_mib);
-        let mut files_bytes = 0;
-        for workload in step.workloads() {
-            let room = workload.room(tree_files);
-            files_bytes += room.files_bytes;
-            most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));
-            let held_mib = room.held_bytes >> 20;
-            if held_mib + SYSTEM_MIB > memory_mib {
+        for workloads in step.workloads() {
+            let mut files_bytes = 0;
+            for workload in workloads {
+                let room = workload.room(tree_files);
+                files_bytes += room.files_bytes;
+                most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));
+                let (name, held_mib) = (workload.name(), room.held_bytes >> 20);
                 let needed = held_mib + SYSTEM_MIB;
-                return Err(crate::RunError::HeldTooMany { workload: workload.name(), held_mib, memory_mib, needed });
+                if needed > memory_mib {
+                    return Err(crate::RunError::HeldTooMany { workload: name, held_mib, memory_mib, needed });
+                }
             }
+            most.files_bytes = files_bytes.max(most.files_bytes);
         }
-        most.files_bytes = files_bytes.max(most.files_bytes);
     }
     Ok(most)
 }

@@ -2,7 +2,7 @@
 
 use crate::{Checked, WorkloadError, check};
 use std::ops::Deref;
-use vmtax_model::{Plan, WorkloadName};
+use vmtax_model::{Plan, WorkloadName, WorkloadSpec};
 
 /// A plan whose workloads can be run as written, at each step of its range.
 pub struct CheckedPlan {
@@ -14,7 +14,14 @@ pub struct CheckedPlan {
 pub struct CheckedStep {
     /// The plan.
     pub plan: Plan,
-    workloads: Vec<Checked>,
+    /// Of each of the plan's variants.
+    variants: Vec<Workloads>,
+}
+
+/// What a variant runs: as it was asked for and checked, in the plan's order.
+struct Workloads {
+    specs: Vec<WorkloadSpec>,
+    checked: Vec<Checked>,
 }
 
 impl CheckedPlan {
@@ -25,8 +32,13 @@ impl CheckedPlan {
     pub fn new(plan: Plan) -> Result<CheckedPlan, WorkloadError> {
         let at = |step| {
             let plan = plan.at_step(step);
-            let workloads = plan.workloads.iter().map(check).collect::<Result<_, _>>()?;
-            Ok(CheckedStep { plan, workloads })
+            let variants = (0..plan.variants.len()).map(|variant| {
+                let specs = plan.workloads_of(variant);
+                let checked = specs.iter().map(check).collect::<Result<_, _>>()?;
+                Ok(Workloads { specs, checked })
+            });
+            let variants = variants.collect::<Result<_, _>>()?;
+            Ok(CheckedStep { plan, variants })
         };
         let steps = (0..plan.steps()).map(at).collect::<Result<_, _>>()?;
         Ok(CheckedPlan { plan, steps })
@@ -46,13 +58,18 @@ impl Deref for CheckedPlan {
 }
 
 impl CheckedStep {
-    /// The workloads, in the plan's order.
-    pub fn workloads(&self) -> &[Checked] {
-        &self.workloads
+    /// The workloads of each variant, in the plan's order.
+    pub fn workloads(&self) -> impl Iterator<Item = &[Checked]> {
+        self.variants.iter().map(|of_variant| of_variant.checked.as_slice())
     }
 
-    /// The workload of a name; `None` where it is not run.
-    pub fn workload(&self, name: WorkloadName) -> Option<&Checked> {
-        self.workloads.iter().find(|workload| workload.name() == name)
+    /// What a variant was asked to run.
+    pub fn specs(&self, variant: usize) -> &[WorkloadSpec] {
+        self.variants.get(variant).map_or(&self.plan.workloads, |of_variant| &of_variant.specs)
+    }
+
+    /// A variant's workload of a name; `None` where it is not run.
+    pub fn workload(&self, variant: usize, name: WorkloadName) -> Option<&Checked> {
+        self.variants.get(variant)?.checked.iter().find(|workload| workload.name() == name)
     }
 }

@@ -3,16 +3,17 @@
 use crate::history::Ledger;
 use std::path::Path;
 use vmtax_analysis::from_the_past;
-use vmtax_model::{Metric, PastFigure, Plan, SeriesKey};
+use vmtax_model::{Compare, Metric, PastFigure, Plan, SeriesKey};
 
 /// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
-/// where it knows none, or cannot be read: then it is estimated from the first rounds.
+/// where it knows none, or cannot be read, and where variants share a boot, as what it knows differs from boot to boot: then
+/// it is estimated from the first rounds.
 pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
-    let min_effect = plan.comparison()?.min_effect;
+    let Compare { min_effect, one_boot: false, .. } = plan.comparison()? else { return None };
     let machine = plan.columns().first()?.0;
     let ledger = Ledger::open_to_read(runs).ok()?;
     let mut known: Vec<(Metric, f64, Option<u32>)> = Vec::new();
-    for workload in &plan.workloads {
+    for workload in &plan.workloads_of(0) {
         let options = vmtax_workload::check(workload).ok()?.spec().options;
         let same = |key: &SeriesKey| options.iter().all(|(name, value)| key.settings.get(name) == Some(value));
         for metric in workload.name.metrics() {

@@ -3,6 +3,7 @@
 mod analysis;
 mod forecast;
 mod interim;
+mod one_boot;
 mod options;
 mod recordings;
 mod sides;

@@ -1,5 +1,6 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
+use super::one_boot::{name_workload_options, suits_one_boot};
 use super::sides::{of_all, sides};
 use crate::exec::root_share;
 use crate::options::values::{duration, fraction, seconds};
@@ -44,7 +45,7 @@ const DEFAULT: [WorkloadName; 4] =
     ),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
 machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
-host.governor (restored afterwards), name, or a setting of the disk as in `vmtax layers`. A comma \
+host.governor (restored afterwards), name, an option of the workload (bs=4K, disk.bs=4K), or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
 Metrics are analysed after each round, until all have a verdict or the budget is spent; intervals are corrected for these \
 interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
@@ -55,6 +56,7 @@ Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 -- exec make -j2
   vmtax compare aio=threads aio=native --set cache=none disk bs=64K
   vmtax compare default kernel-args=mitigations=off syscalls
+  vmtax compare bs=4K bs=64K -- disk
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
@@ -82,6 +84,13 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; for exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
+    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ in options of workloads alone
+    /// [default where they differ, and the workloads leave no files, caches or writes behind]
+    #[arg(long, conflicts_with = "fresh_boots")]
+    one_boot: bool,
+    /// A fresh boot of the guest for each variant in each round, also where one boot would do
+    #[arg(long)]
+    fresh_boots: bool,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
@@ -93,7 +102,7 @@ pub struct CompareOptions {
     profile: bool,
     /// Regression check against this recording: its plan is run again, unless a RECORDING to check is given; exit
     /// status 1 if a metric is worse by more than its threshold
-    #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
+    #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set", "one_boot", "fresh_boots"])]
     check: Option<PathBuf>,
     /// Thresholds of each metric, and the confidence level (TOML) [default: 5 % worse, at 95 % confidence]
     #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
@@ -115,7 +124,7 @@ pub struct CompareOptions {
 
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let (words, what) = self.variants.split_at(first_workload(&self.variants));
+        let (words, what) = self.variants.split_at(self.end_of_variants());
         let several = self.measurement.machine.as_deref().filter(|list| list.len() > 1).unwrap_or_default();
         let named = names(several);
         let lists = [("qemu", &self.qemu[..]), ("kernel", &self.kernel), ("machine", &named)];
@@ -157,11 +166,15 @@ impl StudyOptions for CompareOptions {
         let mut probes =
             vec![Probes::None; self.repeats.unwrap_or(if command.is_some() { 1 } else { REPEATS }) as usize];
         probes.extend(self.layers.then_some(Probes::Layers));
-        let study = Study::Compare(CompareSpec {
-            settings: Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) },
-            command,
-        });
+        name_workload_options(&mut variants, &workloads)?;
+        let settings =
+            Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)), one_boot: false };
+        let study = Study::Compare(CompareSpec { settings, command });
         let mut plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
+        let one_boot = self.one_boot || (!self.fresh_boots && suits_one_boot(&plan));
+        if let Study::Compare(compare) = &mut plan.study {
+            compare.settings.one_boot = one_boot;
+        }
         let of_all = |key| of_all(words, &lists, key).map(PathBuf::from);
         (plan.guest.qemu, plan.guest.kernel) = (of_all("qemu"), of_all("kernel"));
         complete(&self.measurement, &self.settings, plan)
@@ -173,6 +186,17 @@ impl StudyOptions for CompareOptions {
 }
 
 impl CompareOptions {
+    /// Where the workloads begin. An option of a workload before its name is of all variants, unless there are no two variants
+    /// without it: then it is one.
+    fn end_of_variants(&self) -> usize {
+        let first = first_workload(&self.variants);
+        let listed = self.qemu.len() + self.kernel.len() + self.measurement.machine.as_ref().map_or(0, Vec::len);
+        if first + listed > 1 {
+            return first;
+        }
+        self.variants.iter().position(|word| word.parse::<WorkloadName>().is_ok()).unwrap_or(first)
+    }
+
     /// The command of `exec CMD ARGS`; guests get the host's files unless a variant shares them in its own way.
     fn command(&self, argv: &[String], variants: &mut [Variant]) -> Result<Box<CommandSpec>, OptionsError> {
         if argv.is_empty() {

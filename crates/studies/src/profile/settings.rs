@@ -1,6 +1,6 @@
 //! What plans of profiles have in common.
 
-use vmtax_model::{CommandSpec, CountBy, Inside, Plan, Probes, ProfileSettings, ProfileSpec, Study};
+use vmtax_model::{CommandSpec, CountBy, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec, Study, Variant};
 
 /// A guest of vmtax's own may be stopped: it serves nobody.
 pub(super) const OWN_STOP_LIMIT_MS: u64 = 1000;
@@ -39,13 +39,17 @@ pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
     // One observer of requests or of QEMU at a time.
     let command = plan.command().map(|command| Box::new(CommandSpec { layers: false, ..command.clone() }));
     let guests = plan.columns().into_iter().filter(|(machine, _)| machine.is_guest());
-    let profile = |(machine, side): (vmtax_model::Machine, &str)| {
+    let profile = |(machine, side): (Machine, &str)| {
         let probes = vec![if machine.has_kernel() { inside(ProfileSettings::HZ, None) } else { Probes::None }];
-        let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
+        let variant = plan.variants.iter().position(|v| v.name == side);
+        let workloads = variant.map_or_else(|| plan.workloads.clone(), |variant| plan.workloads_of(variant));
+        let mut variants: Vec<Variant> = variant.map(|variant| plan.variants[variant].clone()).into_iter().collect();
+        // They are the plan's own now.
+        variants.iter_mut().for_each(|variant| variant.set.retain(|key, _| Variant::workload_option(key).is_none()));
         let study = Study::Profile(ProfileSpec { settings: settings.clone(), command: command.clone() });
         let (name, machines) = (format!("{}-profile", plan.name), vec![machine]);
         let of = if side.is_empty() { machine.as_str() } else { side };
-        (of.to_owned(), Plan { name, study, machines, variants, probes, rounds: 1, ..plan.clone() })
+        (of.to_owned(), Plan { name, study, machines, variants, probes, workloads, rounds: 1, ..plan.clone() })
     };
     guests.map(profile).collect()
 }

@@ -1,6 +1,6 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, files_below, json, skipped, trials};
+use crate::common::{Place, Signal, files_below, json, read_delaying_qemu, skipped, trials};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -42,6 +42,84 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     assert!(page.contains("row slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
     let narrow = place.vmtax("report").arg(&recording).succeeds().stdout;
     assert!(narrow.contains("vs. baseline default"), "{narrow}");
+}
+
+/// Boots differ by some times of what is planted: within a boot it is found, from boot to boot it is not.
+#[test]
+fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
+    let measured = |how: &str| {
+        let place = Place::new();
+        let qemu = read_delaying_qemu(&place, 8192, 1_000_000, 2_000_000);
+        let words = format!("bs=4K bs=8K --qemu {} --rounds 15 --min-effect 5% {how} {QUICK}", qemu.display());
+        let shown =
+            compare(&place, &format!("{words} -- disk disk.count=40 disk.time=0")).start(200).outcome().exits(0);
+        let turns = "take turns in one boot a round (A B B A)";
+        assert_eq!(shown.stdout.contains(turns), how.is_empty(), "{}", shown.stdout);
+        let recording = place.recording();
+        (json(&place.vmtax("report --json").arg(&recording).succeeds().stdout), recording, place)
+    };
+    let boots = |recording: &Path| fs::read_dir(recording.join("turns")).unwrap().count() as u64;
+    let (report, recording, place) = measured("");
+    let rounds = report["findings"]["rounds"].as_u64().unwrap();
+    let slow = row(&report, "disk.latency-p50");
+    assert_eq!((slow["verdict"].as_str(), slow["rounds"].as_u64()), (Some("slower"), Some(rounds)), "{slow}");
+    assert_eq!((report["findings"]["one_boot"].as_bool(), boots(&recording)), (Some(true), rounds));
+    assert_eq!(report["plan"]["compare"]["one-boot"], true);
+    for round in 0..rounds {
+        let of_round: Vec<&Value> = trials(&report).iter().filter(|trial| trial["round"] == round).collect();
+        let order: Vec<&str> = of_round.iter().map(|trial| trial["variant"].as_str().unwrap()).collect();
+        assert!(
+            order == ["bs=4K", "bs=8K", "bs=8K", "bs=4K"] || order == ["bs=8K", "bs=4K", "bs=4K", "bs=8K"],
+            "{order:?}"
+        );
+        assert!(of_round.iter().zip(0..).all(|(trial, turn)| trial["turn"] == turn));
+        let asked = |trial: &Value| format!("bs={}", trial["workload"]["options"]["block-size"].as_str().unwrap());
+        assert!(of_round.iter().all(|trial| trial["variant"] == asked(trial).as_str()));
+    }
+    // The same plan again, as a regression check does.
+    let again = place.vmtax("compare --dry-run --check").arg(&recording).succeeds();
+    again.shows("one-boot = true").shows("\"disk.block-size\" = \"8K\"");
+
+    let (report, recording, _place) = measured("--fresh-boots");
+    let open = row(&report, "disk.latency-p50");
+    assert_eq!((open["verdict"].as_str(), open["rounds"].as_u64()), (Some("inconclusive"), Some(15)), "{open}");
+    assert!(report["findings"]["one_boot"].is_null() && trials(&report).iter().all(|trial| trial["turn"].is_null()));
+    assert_eq!(boots(&recording), 2 * 15);
+}
+
+#[test]
+fn a_boot_is_shared_only_where_that_is_possible() {
+    let place = Place::new();
+    let plan = |words: &str| compare(&place, &format!("--dry-run {words}")).succeeds().stdout;
+    let shares = |words: &str| plan(words).contains("one-boot = true");
+    for (words, one_boot) in [
+        ("rw=randread rw=randwrite -- disk", true),
+        ("disk.bs=4K disk.bs=8K disk", true),
+        ("default disk.bs=8K disk", true),
+        ("--set aio=native bs=4K bs=8K -- disk cpu", true),
+        ("bs=4K bs=8K --fresh-boots -- disk", false),
+        ("rw=read rw=write --set cache=writeback -- disk", false),
+        ("rw=read rw=write --set cache=writeback --one-boot -- disk", true),
+        ("name=a name=b -- disk", false),
+        ("name=a name=b --one-boot -- disk", true),
+        ("default aio=native -- disk disk.bs=8K", false),
+    ] {
+        assert_eq!(shares(words), one_boot, "{words}");
+    }
+    assert!(
+        plan("aio=threads aio=native disk.bs=8K disk").contains("block-size = \"8K\""),
+        "an option of both variants"
+    );
+    for (words, why) in [
+        ("default aio=native --one-boot -- disk", "differ in aio, which a running guest cannot change"),
+        ("bs=4K bs=8K --one-boot --fresh-boots -- disk", "cannot be used with"),
+        ("name=a name=b --one-boot -- exec true", "writes stay in its guest"),
+        ("bs=4K bs=5 -- disk", "block-size"),
+        ("time=1 time=2 -- disk cpu", "disk.time or cpu.time"),
+        ("disk.depth=1 disk.depth=2 -- cpu", "disk, which the plan does not run"),
+    ] {
+        compare(&place, words).fails(&[why]);
+    }
 }
 
 #[test]

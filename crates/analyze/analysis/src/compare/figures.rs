@@ -8,9 +8,12 @@ use vmtax_model::{Column, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 /// Below this much a host counts as steady.
 const NOTABLE_DRIFT_PERCENT: f64 = 3.0;
 
-/// Each turn's repeats, by side and metric.
+/// The repeats of each turn in each round.
+type Repeats = BTreeMap<u32, BTreeMap<u32, Vec<f64>>>;
+
+/// Each turn's repeats, by side and metric. Where sides share a boot, each has two turns in a round, else one.
 pub struct Figures<'a> {
-    repeats: BTreeMap<(Metric, Column<'a>), BTreeMap<u32, Vec<f64>>>,
+    repeats: BTreeMap<(Metric, Column<'a>), Repeats>,
     warming_up: BTreeMap<Metric, usize>,
     trials: &'a [TrialRecord],
 }
@@ -23,17 +26,18 @@ pub fn column(trial: &TrialRecord) -> Column<'_> {
 impl<'a> Figures<'a> {
     /// Of what was not observed: probes would be in the figures.
     pub fn new(trials: &'a [TrialRecord], columns: &[Column<'a>]) -> Figures<'a> {
-        let mut repeats: BTreeMap<(Metric, Column<'a>), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+        let mut repeats: BTreeMap<(Metric, Column<'a>), Repeats> = BTreeMap::new();
         let of_sides = trials.iter().filter(|t| t.probes == Probes::None && columns.contains(&column(t)));
         for (trial, result) in of_sides.filter_map(|t| Some((t, t.result()?))) {
             for measure in result.measures.iter().filter(|m| m.value.is_finite() && m.value >= 0.0) {
                 let rounds = repeats.entry((measure.metric, column(trial))).or_default();
-                rounds.entry(trial.round).or_default().push(measure.value);
+                let turns = rounds.entry(trial.round).or_default();
+                turns.entry(trial.turn.unwrap_or(0)).or_default().push(measure.value);
             }
         }
         let mut turns: BTreeMap<Metric, Vec<&[f64]>> = BTreeMap::new();
         for ((metric, _), rounds) in &repeats {
-            turns.entry(*metric).or_default().extend(rounds.values().map(Vec::as_slice));
+            turns.entry(*metric).or_default().extend(rounds.values().flat_map(BTreeMap::values).map(Vec::as_slice));
         }
         let warming_up = turns.into_iter().map(|(metric, turns)| (metric, warming_up(&turns))).collect();
         Figures { repeats, warming_up, trials }
@@ -44,11 +48,14 @@ impl<'a> Figures<'a> {
         self.warming_up.keys().copied()
     }
 
-    /// A metric on a side by round.
+    /// A metric on a side by round: of several turns in a boot the geometric mean, which a steady drift within the boot does
+    /// not change between A and B in A B B A. A round that lacks a turn has no value: what is left would contain the drift.
     pub fn values(&self, column: Column<'a>, metric: Metric) -> BTreeMap<u32, f64> {
         let cut = self.warming_up.get(&metric).copied().unwrap_or(0);
-        let rounds = self.repeats.get(&(metric, column)).into_iter().flatten();
-        rounds.map(|(round, repeats)| (*round, settled(repeats, cut))).collect()
+        let Some(rounds) = self.repeats.get(&(metric, column)) else { return BTreeMap::new() };
+        let all = rounds.values().map(BTreeMap::len).max().unwrap_or(0);
+        let whole = rounds.iter().filter(|(_, turns)| turns.len() == all);
+        whole.map(|(round, turns)| (*round, geometric_mean(turns.values().map(|turn| settled(turn, cut))))).collect()
     }
 
     /// What was only warming up, where there is any.
@@ -77,6 +84,15 @@ impl<'a> Figures<'a> {
         }
         let starts: Vec<f64> = begun.into_values().collect();
         estimate(starts.windows(2).map(|w| w[1] - w[0]).collect()).median
+    }
+}
+
+/// The one value itself.
+fn geometric_mean(mut values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len() as f64;
+    match values.next() {
+        Some(first) if n > 1.0 => (values.map(f64::ln).sum::<f64>() / n + first.ln() / n).exp(),
+        first => first.unwrap_or(f64::NAN),
     }
 }
 

@@ -9,6 +9,8 @@ mod recordings;
 mod repeats;
 #[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod simulated_boots;
 mod unpaired;
 mod verdict;
 
@@ -35,7 +37,7 @@ pub fn is_look(plan: &Plan, rounds: u32) -> bool {
 
 /// What the rounds say that there are: the first column of the plan against each other one, within the same round.
 pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
-    let wanted = plan.comparison().unwrap_or(Compare { min_effect: 0.02, budget_s: None });
+    let wanted = plan.comparison().unwrap_or(Compare { min_effect: 0.02, budget_s: None, one_boot: false });
     let columns = plan.columns();
     let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.min_effect) };
     let figures = Figures::new(trials, &columns);
@@ -59,7 +61,8 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
         rounds_planned: plan.rounds,
         round_s: figures.round_s(),
         warming_up: figures.warming_up(),
-        method: method(&against, wanted.min_effect),
+        one_boot: wanted.one_boot,
+        method: method(&against, wanted),
         warnings: warnings(plan, trials, &columns),
         against,
     }
@@ -151,7 +154,7 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<
     all
 }
 
-fn method(against: &[Against], min_effect: f64) -> String {
+fn method(against: &[Against], wanted: Compare) -> String {
     let rows = || against.iter().flat_map(|a| &a.rows);
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
@@ -161,13 +164,20 @@ fn method(against: &[Against], min_effect: f64) -> String {
             (c * 1000.0).floor() / 10.0
         )
     });
+    let boots = match wanted.one_boot {
+        true => {
+            "each round boots one guest per machine, in which after a warm-up the variants take turns in a random order and then in \
+             its reverse (A B B A); a variant's value in a round is the geometric mean of its two turns."
+        }
+        false => "each round boots fresh guests in random order.",
+    };
     format!(
         "Each ratio is the paired median: the median over rounds of the variant's cost divided by the baseline's within the same \
-         round; each round boots fresh guests in random order.{held} The probability of any false positive, over all {} comparison{} \
+         round; {boots}{held} The probability of any false positive, over all {} comparison{} \
          and the interim analyses after each round, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },
-        min_effect * 100.0
+        wanted.min_effect * 100.0
     )
 }

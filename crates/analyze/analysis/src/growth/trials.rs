@@ -6,7 +6,7 @@ use crate::overhead::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost, StepCost,
+    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost, SharedBoot, StepCost,
     TrialRecord, Unit, Warning,
 };
 
@@ -27,7 +27,7 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
         option: plan.range().map_or(String::new(), |range| range.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
-        method: if plan.is_one_boot() { method(ONE_BOOT) } else { method(OWN_BOOTS) },
+        method: if plan.shared_boot() == Some(SharedBoot::Sizes) { method(ONE_BOOT) } else { method(OWN_BOOTS) },
         warnings: warnings(plan, trials, &columns, rounds_complete),
         growths,
         missing,
@@ -87,7 +87,7 @@ fn column(metric: Metric, at: Column<'_>, plan: &Plan, sizes: &[u64], trials: &[
         Points {
             sizes: sizes.iter().map(|&n| n as f64).collect(),
             rounds: (0..plan.rounds).map(round).collect(),
-            one_boot: plan.is_one_boot(),
+            one_boot: plan.shared_boot() == Some(SharedBoot::Sizes),
         }
     };
     let with_other_qemus = plan.columns().into_iter().filter(|other| is_other_qemu(plan, at, *other));

@@ -101,7 +101,7 @@ fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warni
             .rounds
             .saturating_mul(plan.workloads.len() as u32)
             .saturating_mul(ways)
-            .saturating_mul(plan.probes_on(machine).len() as u32);
+            .saturating_mul((plan.probes_on(machine).len() * plan.turns_per_round()) as u32);
         add_warning(warnings, &Warning::TrialsMissing { machine, missing, planned, reason: reason.clone() });
     }
 }

@@ -1,11 +1,13 @@
 //! How the packets of a running VM get to the host: by its counters and its profile.
 
-use crate::evidence::MIN_SHARE;
 use super::vm_cpu::BUSY_THREAD;
+use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
-use vmtax_model::{ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates};
+use vmtax_model::{
+    ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates,
+};
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
 const MIN_SLIRP: f64 = 0.02;

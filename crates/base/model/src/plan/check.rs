@@ -136,6 +136,7 @@ impl Plan {
                 "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",
             );
         }
+        self.check_workload_options(variant)?;
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
             (Some(_), None) if self.command().is_some() => Ok(()),
@@ -148,6 +149,25 @@ impl Plan {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The options of workloads that a variant sets; their values are checked with the workloads.
+    fn check_workload_options(&self, variant: &Variant) -> Result<(), PlanError> {
+        for key in variant.set.keys() {
+            let Some((workload, _)) = Variant::workload_option(key) else { continue };
+            let key = key.escape_default();
+            if self.comparison().is_none() || self.machines.contains(&Machine::NATIVE) {
+                return Err(variant.fault(&format!(
+                    "{key} is an option of a workload, which variants have in a comparison of guests alone: set it in \
+                     [[workload]], or use `vmtax compare`"
+                )));
+            }
+            if !self.runs(workload) {
+                let what = format!("{key} is of {workload}, which the plan does not run: add it");
+                return Err(variant.fault(&what));
+            }
+        }
+        Ok(())
     }
 
     /// The combinations that each study allows.
@@ -261,7 +281,10 @@ impl Plan {
         if self.columns().len() < 2 {
             return invalid("a comparison needs a baseline and another variant: give two variants");
         }
-        Ok(())
+        match self.one_boot_fault().filter(|_| compare.one_boot) {
+            Some(why) => invalid(format!("{why}: leave compare.one-boot (--one-boot) out")),
+            None => Ok(()),
+        }
     }
 
     fn check_size_range(&self, range: &SizeRange) -> Result<(), PlanError> {

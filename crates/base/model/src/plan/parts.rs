@@ -53,7 +53,7 @@ impl Plan {
         let (part, baseline) = (tune.spec.parts.last()?, self.variants.first()?);
         let variants: Vec<Variant> =
             part.configurations.iter().map(|configuration| tune.spec.variant(baseline, configuration)).collect();
-        let settings = Compare { min_effect: MIN_EFFECT, budget_s: None };
+        let settings = Compare { min_effect: MIN_EFFECT, budget_s: None, one_boot: false };
         Some(Plan {
             study: Study::Compare(CompareSpec { settings, command: tune.command.clone() }),
             rounds: ROUNDS,

@@ -3,7 +3,7 @@
 use super::definition::Plan;
 use super::size_range::{Grows, GuestSize};
 use super::study::Study;
-use crate::{Machine, Probes};
+use crate::{Machine, Probes, WorkloadSpec};
 
 /// One machine in one round at one step: it runs every workload of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,17 @@ pub struct Slot {
     pub variant: usize,
     /// Index of the step in the plan's range; 0 without one.
     pub step: usize,
+    /// Which turn of its boot, from 0, where variants take turns in one boot; else 0.
+    pub turn: u32,
+}
+
+/// What of a plan shares a boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharedBoot {
+    /// All sizes of a range.
+    Sizes,
+    /// All variants of a comparison.
+    Variants,
 }
 
 /// A machine and the name of its variant; empty for the host itself. Tables have a column for each.
@@ -69,16 +80,21 @@ impl Plan {
     /// All slots in the order in which they run, those that share a boot together. A round has every machine once at each
     /// step, randomized by the seed, so that drift of the host affects all alike. Where all sizes share a boot, they are in
     /// ascending order within it, and the boots are randomized; the first round of another range with a budget has the sizes
-    /// in ascending order, too. After the rounds each guest runs once more where a command's requests are traced.
+    /// in ascending order, too. Where variants share a boot, they are in a random order within it and then in its reverse, so
+    /// that drift within the boot affects all alike. After the rounds each guest runs once more where a command's requests are traced.
     pub fn schedule(&self) -> Vec<Slot> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();
         for round in 0..self.rounds {
-            let steps = |(machine, variant)| (0..self.steps()).map(move |step| Slot { round, machine, variant, step });
+            let steps =
+                |(machine, variant)| (0..self.steps()).map(move |step| Slot { round, machine, variant, step, turn: 0 });
             let machines = self.machines.iter().flat_map(|&m| self.variants_on(m)).map(steps);
-            let mut boots: Vec<Vec<Slot>> = match self.is_one_boot() {
-                true => machines.map(Iterator::collect).collect(),
-                false => machines.flatten().map(|slot| vec![slot]).collect(),
+            let mut boots: Vec<Vec<Slot>> = match self.shared_boot() {
+                Some(SharedBoot::Sizes) => machines.map(Iterator::collect).collect(),
+                Some(SharedBoot::Variants) => {
+                    self.machines.iter().map(|&m| self.turns(round, m, &mut random)).collect()
+                }
+                None => machines.flatten().map(|slot| vec![slot]).collect(),
             };
             random.shuffle(&mut boots);
             if round == 0 && self.range().is_some_and(|range| range.budget_s.is_some()) {
@@ -87,24 +103,71 @@ impl Plan {
             slots.extend(boots.into_iter().flatten());
         }
         let round = self.rounds;
-        slots.extend(self.observed_after_rounds().map(|(machine, variant)| Slot { round, machine, variant, step: 0 }));
+        slots.extend(self.observed_after_rounds().map(|(machine, variant)| Slot {
+            round,
+            machine,
+            variant,
+            step: 0,
+            turn: 0,
+        }));
         slots
     }
 
-    /// Whether a machine measures all sizes of the range in one boot.
-    pub fn is_one_boot(&self) -> bool {
-        self.range().is_some_and(|range| range.one_boot)
+    /// A machine's variants in one boot: A B B A.
+    fn turns(&self, round: u32, machine: Machine, random: &mut fastrand::Rng) -> Vec<Slot> {
+        let mut order: Vec<usize> = self.variants_on(machine).map(|(_, variant)| variant).collect();
+        random.shuffle(&mut order);
+        let turns = order.iter().chain(order.iter().rev());
+        turns.zip(0..).map(|(&variant, turn)| Slot { round, machine, variant, step: 0, turn }).collect()
+    }
+
+    /// What has one boot a machine and round instead of one each.
+    pub fn shared_boot(&self) -> Option<SharedBoot> {
+        match &self.study {
+            Study::Scale(range) if range.one_boot => Some(SharedBoot::Sizes),
+            Study::Compare(compare) if compare.settings.one_boot => Some(SharedBoot::Variants),
+            _ => None,
+        }
     }
 
     /// Whether two slots, one after the other, are of one boot.
     pub fn share_boot(&self, a: &Slot, b: &Slot) -> bool {
-        self.is_one_boot() && (a.round, a.machine, a.variant) == (b.round, b.machine, b.variant)
+        let is_same_machine = (a.round, a.machine) == (b.round, b.machine);
+        match self.shared_boot() {
+            Some(SharedBoot::Sizes) => is_same_machine && a.variant == b.variant,
+            Some(SharedBoot::Variants) => is_same_machine,
+            None => false,
+        }
+    }
+
+    /// The variant whose settings a slot's machine boots with: where variants share a boot, all have the same ones.
+    pub fn booted_variant(&self, slot: Slot) -> usize {
+        match self.shared_boot() {
+            Some(SharedBoot::Variants) => {
+                self.variants_on(slot.machine).next().map_or(slot.variant, |(_, first)| first)
+            }
+            _ => slot.variant,
+        }
     }
 
     /// How often machines boot in a round.
     pub fn boots_per_round(&self) -> usize {
-        let machines: usize = self.machines.iter().map(|&m| self.variants_on(m).count()).sum();
-        if self.is_one_boot() { machines } else { machines * self.steps() }
+        let variants: usize = self.machines.iter().map(|&m| self.variants_on(m).count()).sum();
+        match self.shared_boot() {
+            Some(SharedBoot::Sizes) => variants,
+            Some(SharedBoot::Variants) => self.machines.len(),
+            None => variants * self.steps(),
+        }
+    }
+
+    /// How many turns a variant has in a round.
+    pub fn turns_per_round(&self) -> usize {
+        if self.shared_boot() == Some(SharedBoot::Variants) { 2 } else { 1 }
+    }
+
+    /// What a variant runs at a step.
+    pub fn workloads_of(&self, variant: usize) -> Vec<WorkloadSpec> {
+        self.variants.get(variant).map_or_else(|| self.workloads.clone(), |variant| variant.workloads(&self.workloads))
     }
 
     /// The guests that are traced once more after the rounds.
@@ -156,6 +219,6 @@ impl Plan {
     /// Number of trials of one round.
     pub fn trials_per_round(&self) -> u64 {
         let trials = |&m: &Machine| self.variants_on(m).count() * self.probes_on(m).len() * self.workloads.len();
-        (self.machines.iter().map(trials).sum::<usize>() * self.steps()) as u64
+        (self.machines.iter().map(trials).sum::<usize>() * self.steps() * self.turns_per_round()) as u64
     }
 }

@@ -91,6 +91,7 @@ impl Study {
 /// [compare]
 /// min-effect = 0.02
 /// budget-s = 600
+/// one-boot = true
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -101,6 +102,10 @@ pub struct Compare {
     /// No round after the sixth begins later than this many seconds after the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
+    /// Whether the variants of a machine take turns in one boot a round, in a random order and then in its reverse (A B B A).
+    /// They then differ in options of workloads alone. Otherwise each variant has a boot of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_boot: bool,
 }
 
 // `min_effect` is checked to be a number.

@@ -122,7 +122,7 @@ fn sizes_rise_by_about_the_same_factor_and_end_where_they_should() {
 #[test]
 fn sizes_that_share_a_boot_follow_on_each_other() {
     let plan = growing("disk.depth", &[1, 4, 32]).unwrap();
-    assert!(!plan.is_one_boot() && plan.boots_per_round() == 6);
+    assert!(plan.shared_boot().is_none() && plan.boots_per_round() == 6);
     let range = SizeRange { one_boot: true, ..plan.range().unwrap().clone() };
     let plan = Plan { rounds: 20, study: Study::Scale(range), ..plan };
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
@@ -137,6 +137,83 @@ fn sizes_that_share_a_boot_follow_on_each_other() {
     // Without a shared boot each slot is one.
     let apart = Plan { study: Study::Scale(SizeRange::of("disk.depth", vec![1, 4, 32])), ..plan };
     assert_eq!(apart.schedule().chunk_by(|a, b| apart.share_boot(a, b)).count(), 120);
+}
+
+/// A comparison on two machines, of these variants with one option of `disk` each.
+fn of_block_sizes(sizes: &[&str]) -> Plan {
+    let variant =
+        |size: &&str| format!("[[variant]]\nname = \"{size}\"\nset = {{ \"disk.block-size\" = \"{size}\" }}\n");
+    let variants: String = sizes.iter().map(variant).collect();
+    let text = format!(
+        "rounds = 200\nmachines = [\"tcg\", \"kvm\"]\nprobes = [\"none\", \"none\", \"none\"]\n[compare]\nmin-effect = 0.02\n\
+         one-boot = true\n{variants}[[workload]]\nname = \"disk\"\noptions = {{ mode = \"random\" }}\n[[workload]]\nname = \"cpu\"\n"
+    );
+    Plan::from_toml(&text).unwrap()
+}
+
+#[test]
+fn variants_that_share_a_boot_take_turns_in_a_random_order_and_its_reverse() {
+    for (sizes, orders) in [(&["4K", "8K"][..], 2), (&["4K", "8K", "16K"], 6)] {
+        let plan = of_block_sizes(sizes);
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+        let schedule = plan.schedule();
+        let boots: Vec<_> = schedule.chunk_by(|a, b| plan.share_boot(a, b)).collect();
+        assert_eq!((boots.len(), plan.boots_per_round()), (400, 2), "one a round and machine");
+        let mut seen = std::collections::BTreeMap::new();
+        for boot in &boots {
+            let order: Vec<usize> = boot.iter().map(|slot| slot.variant).collect();
+            let half = sizes.len();
+            assert_eq!(order.len(), 2 * half);
+            assert!(order[..half].iter().eq(order[half..].iter().rev()), "A B B A: {order:?}");
+            assert!(boot.iter().map(|slot| slot.turn).eq(0..2 * half as u32));
+            assert!(boot.iter().all(|slot| plan.booted_variant(*slot) == 0));
+            *seen.entry(order).or_insert(0) += 1;
+        }
+        assert_eq!(seen.len(), orders);
+        let even = 400 / orders;
+        assert!(seen.values().all(|n| (even / 2..even * 2).contains(n)), "each order as often: {seen:?}");
+        let tcg_first = boots.chunks(2).filter(|round| round[0][0].machine == Machine::TCG).count();
+        assert!((70..=130).contains(&tcg_first), "machines are in random order: {tcg_first}");
+        // Two turns of three repeats of two workloads on two machines.
+        assert_eq!(plan.trials_per_round(), 2 * 3 * 2 * 2 * sizes.len() as u64);
+    }
+    let apart = of_block_sizes(&["4K", "8K"]);
+    let Study::Compare(spec) = &apart.study else { unreachable!() };
+    let settings = Compare { one_boot: false, ..spec.settings };
+    let apart = Plan { study: Study::Compare(CompareSpec { settings, command: None }), ..apart };
+    assert!(!apart.to_toml().unwrap().contains("one-boot"), "as plans of older recordings have it");
+    let schedule = apart.schedule();
+    assert_eq!(schedule.chunk_by(|a, b| apart.share_boot(a, b)).count(), 800);
+    assert!(schedule.iter().all(|slot| slot.turn == 0 && apart.booted_variant(*slot) == slot.variant));
+    assert_eq!((apart.boots_per_round(), apart.trials_per_round()), (4, 2 * 3 * 2 * 2));
+}
+
+#[test]
+fn each_variant_runs_its_own_options() {
+    let plan = of_block_sizes(&["4K", "8K"]);
+    let options = |variant: usize, workload: usize| plan.workloads_of(variant)[workload].options.clone();
+    assert_eq!((options(0, 0)["block-size"].as_str(), options(1, 0)["block-size"].as_str()), ("4K", "8K"));
+    assert_eq!((options(1, 0)["mode"].as_str(), options(1, 1).is_empty()), ("random", true));
+    assert!(plan.variants.iter().all(|variant| variant.disk().is_empty()), "no property of QEMU's device");
+}
+
+#[test]
+fn variants_share_a_boot_only_where_a_running_guest_can_change_all_they_differ_in() {
+    let text = of_block_sizes(&["4K", "8K"]).to_toml().unwrap();
+    let refused = |from: &str, to: &str, why: &str| {
+        assert!(text.contains(from), "{from}: {text}");
+        let error = Plan::from_toml(&text.replacen(from, to, 1)).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    let own = "\"disk.block-size\" = \"8K\"";
+    for key in ["aio", "cpus", "kernel-arg.idle", "host.thp", "block-queue.scheduler"] {
+        let value = if key == "cpus" { "2" } else { "native" };
+        refused(own, &format!("{own}\n\"{key}\" = \"{value}\""), &format!("differ in {key}, which a running guest"));
+    }
+    refused("\"disk.block-size\" = \"4K\"", "\"net-rr.size\" = \"4\"", "net-rr, which the plan does not run");
+    refused("\"kvm\"", "\"native\"", "in a comparison of guests alone");
+    let apart = Plan { study: Study::Overhead, ..of_block_sizes(&["4K", "8K"]) };
+    assert!(apart.check().unwrap_err().to_string().contains("in a comparison of guests alone"));
 }
 
 #[test]

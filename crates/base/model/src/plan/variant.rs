@@ -2,7 +2,7 @@
 
 use super::error::PlanError;
 use super::guest::Guest;
-use crate::{Machine, NetBackend, Share};
+use crate::{Machine, NetBackend, Share, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Variant {
     /// `image.OPTION` (as `qemu-img create -o` has them) of it; where a network card is measured, its properties, with `backend`
     /// for what is behind it; `share` and
     /// `share.OPTION` for the tree; [`Guest::has_setting`] for the guest as a whole; `host.SETTING` for the host; `machine` for
-    /// the only one of the plan's machines on which it is built.
+    /// the only one of the plan's machines on which it is built; `WORKLOAD.OPTION` for an option of a workload, in a comparison.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
 }
@@ -66,6 +66,24 @@ impl Variant {
         self.set.iter().filter_map(|(key, value)| Some((key.strip_prefix(Self::OF_HOST)?, value.as_str()))).collect()
     }
 
+    /// The workload and the option that a setting is of; `None` for a setting of the guest or the host.
+    pub fn workload_option(key: &str) -> Option<(WorkloadName, &str)> {
+        let (workload, option) = key.split_once('.')?;
+        Some((workload.parse().ok()?, option))
+    }
+
+    /// The workloads with the options that this variant sets.
+    pub(super) fn workloads(&self, usual: &[WorkloadSpec]) -> Vec<WorkloadSpec> {
+        let mut workloads = usual.to_vec();
+        for (key, value) in &self.set {
+            let Some((name, option)) = Variant::workload_option(key) else { continue };
+            for workload in workloads.iter_mut().filter(|workload| workload.name == name) {
+                workload.options.insert(option.to_owned(), value.clone());
+            }
+        }
+        workloads
+    }
+
     /// The settings of the measured disk or network card.
     pub fn disk(&self) -> BTreeMap<String, String> {
         self.set.iter().filter(|(key, _)| Variant::is_of_disk(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
@@ -76,7 +94,8 @@ impl Variant {
         let other = Guest::has_setting(key)
             || ["machine", "share", NetBackend::KEY].contains(&key)
             || key.starts_with("share.")
-            || key.starts_with(Self::OF_HOST);
+            || key.starts_with(Self::OF_HOST)
+            || Variant::workload_option(key).is_some();
         !other
     }
 

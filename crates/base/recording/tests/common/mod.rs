@@ -134,6 +134,7 @@ pub fn trials() -> Vec<TrialRecord> {
                 machine: slot.machine,
                 variant: String::new(),
                 step: None,
+                turn: None,
                 probes: vmtax_model::Probes::None,
                 workload: workload.clone(),
                 started: format!("2026-11-20T12:00:{number:02}Z"),

@@ -152,7 +152,11 @@ impl Counts {
                     None => {}
                 }
             }
-            ExitEvent::Run | ExitEvent::Eoi | ExitEvent::Accepted(_) | ExitEvent::TimerLine(_) | ExitEvent::Message(_) => {}
+            ExitEvent::Run
+            | ExitEvent::Eoi
+            | ExitEvent::Accepted(_)
+            | ExitEvent::TimerLine(_)
+            | ExitEvent::Message(_) => {}
         }
     }
 

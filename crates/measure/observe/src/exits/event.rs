@@ -54,7 +54,9 @@ impl Event {
             }
             KernelEvent::KvmAcceptIrq { vector } => ExitEvent::Accepted(u32::try_from(vector).ok()?),
             // PIT or HPET; RTC.
-            KernelEvent::KvmSetIrq { gsi: gsi @ (0 | 2 | 8), level: 1.. } => ExitEvent::TimerLine(u32::try_from(gsi).ok()?),
+            KernelEvent::KvmSetIrq { gsi: gsi @ (0 | 2 | 8), level: 1.. } => {
+                ExitEvent::TimerLine(u32::try_from(gsi).ok()?)
+            }
             KernelEvent::KvmMsi { vector } => ExitEvent::Message(vector?.into()),
             _ => return None,
         };

@@ -141,10 +141,9 @@ impl<'a> Run<'a> {
 
     /// The trials of a slot: each workload under each of the plan's probes.
     pub fn all(&self, slot: Slot) -> Vec<Trial<'a>> {
-        let plan = &self.steps[slot.step].plan;
-        plan.workloads
-            .iter()
-            .flat_map(|workload| plan.probes_in(slot).iter().map(move |&probes| Trial { workload, probes }))
-            .collect()
+        let step = &self.steps[slot.step];
+        let workloads = step.specs(slot.variant).iter();
+        let probes = || step.plan.probes_in(slot).iter();
+        workloads.flat_map(|workload| probes().map(move |&probes| Trial { workload, probes })).collect()
     }
 }

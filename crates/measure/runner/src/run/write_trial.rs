@@ -5,7 +5,7 @@ use crate::RunError;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CpuSeconds, Execution, Outcome, PinnedCpus, ShareFacts, Slot, TrialRecord, Warning};
+use vmtax_model::{CpuSeconds, Execution, Outcome, PinnedCpus, ShareFacts, SharedBoot, Slot, TrialRecord, Warning};
 use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
@@ -43,6 +43,7 @@ impl Run<'_> {
             machine: slot.machine,
             variant,
             step: self.plan.size(slot.step),
+            turn: (self.plan.shared_boot() == Some(SharedBoot::Variants)).then_some(slot.turn),
             probes,
             workload: workload.clone(),
             started: notes.started.to_string(),
@@ -61,9 +62,11 @@ impl Run<'_> {
 
     /// One machine's logs in one round.
     pub(super) fn log_folder(&self, slot: Slot) -> Result<PathBuf, RunError> {
+        let shared = self.plan.shared_boot();
         // By number: a variant's name may hold anything.
-        let variant = if self.plan.variants.len() > 1 { format!("-{}", slot.variant) } else { String::new() };
-        let size = self.plan.size(slot.step).filter(|_| !self.plan.is_one_boot());
+        let has_variant = self.plan.variants.len() > 1 && shared != Some(SharedBoot::Variants);
+        let variant = if has_variant { format!("-{}", slot.variant) } else { String::new() };
+        let size = self.plan.size(slot.step).filter(|_| shared != Some(SharedBoot::Sizes));
         let step = size.map_or(String::new(), |size| format!("-at-{size}"));
         let name = format!("{:04}-{}{variant}{step}", self.round(slot), slot.machine);
         let folder = self.writer.folder().join("turns").join(name);

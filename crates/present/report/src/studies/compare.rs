@@ -43,7 +43,7 @@ pub fn report<'a>(
         study: "compare",
         title: "Comparison".to_owned(),
         answer: answer(findings),
-        basis: [vec![rounds(findings)], place].concat(),
+        basis: [vec![rounds(findings)], boots(findings), place].concat(),
         next: recording.and_then(|recording| next(recording, findings)).into_iter().collect(),
         origin: recording.map_or(Origin::default(), origin),
         tiles: parts.iter().map(tile).collect(),
@@ -357,16 +357,23 @@ fn rounds(findings: &CompareFindings) -> String {
     }
 }
 
+/// That variants shared boots.
+fn boots(findings: &CompareFindings) -> Vec<String> {
+    let turns = "the variants take turns in one boot a round (A B B A)";
+    findings.one_boot.then(|| turns.to_owned()).into_iter().collect()
+}
+
 /// Repeats that did not count.
 fn warming_up(findings: &CompareFindings) -> Option<String> {
     let (metric, most) = findings.warming_up.iter().max_by_key(|(_, cut)| **cut)?;
     Some(format!(
-        "Warm-up: of {metric}{} the first {most} repeats after each boot do not count, in all variants alike.",
+        "Warm-up: of {metric}{} the first {most} repeats {} do not count, in all variants alike.",
         if findings.warming_up.len() > 1 {
             format!(" and {} more", findings.warming_up.len() - 1)
         } else {
             String::new()
-        }
+        },
+        if findings.one_boot { "of each turn" } else { "after each boot" }
     ))
 }
 

@@ -237,6 +237,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
                     machine,
                     variant: String::new(),
                     step: None,
+                    turn: None,
                     probes: vmtax_model::Probes::None,
                     workload: WorkloadSpec::new(workload),
                     started: "2026-11-20T14:02:11Z".into(),

@@ -46,7 +46,7 @@ fn with_variants(mut recording: Recording, costs: &[f64]) -> Recording {
 /// A comparison.
 pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
     let mut recording = recording(&[Machine::TCG], rounds);
-    let settings = Compare { min_effect: 0.02, budget_s: None };
+    let settings = Compare { min_effect: 0.02, budget_s: None, one_boot: false };
     recording.plan.study = Study::Compare(CompareSpec { settings, command: None });
     recording.plan.variants.clear();
     with_variants(recording, costs)

@@ -1,0 +1,26 @@
+//! Whether the variants of a comparison can take turns in one boot: only where they differ in what a running guest can change.
+
+use super::definition::Plan;
+use super::variant::Variant;
+
+impl Plan {
+    /// Why the variants cannot take turns in one boot; `None` where they can.
+    pub fn one_boot_fault(&self) -> Option<String> {
+        if self.command().is_some() {
+            return Some("a command's writes stay in its guest until it ends".to_owned());
+        }
+        let fixed = self.differing_settings().into_iter().find(|key| Variant::workload_option(key).is_none())?;
+        let what = fixed.escape_default();
+        Some(format!("the variants differ in {what}, which a running guest cannot change"))
+    }
+
+    /// The settings that some variants have and others have not, or have with another value; sorted, each once.
+    pub fn differing_settings(&self) -> Vec<&str> {
+        let keys = self.variants.iter().flat_map(|variant| variant.set.keys());
+        let differs = |key: &&String| self.variants.iter().any(|v| v.get(key) != self.variants[0].get(key));
+        let mut differing: Vec<&str> = keys.filter(differs).map(String::as_str).collect();
+        differing.sort_unstable();
+        differing.dedup();
+        differing
+    }
+}
