@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
 use vmtax_model::testing::{host, vm_trace};
 use vmtax_model::{
-    GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan, SCHEMA, Study, VmFacts, files,
+    DeviceClass, GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan, SCHEMA, Study, VmFacts,
+    files,
 };
 use vmtax_recording::{Recording, Writer};
 use vmtax_wire::{encode, piece};
