@@ -124,7 +124,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-", dir="/var/tmp") as scratch:
         folder = arguments.keep or scratch
         os.makedirs(folder, exist_ok=True)
-        words = [VMTAX, "tune", *options, "--block", BLOCK_S, "--duration", arguments.duration]
+        words = [VMTAX, "tune", *options, "--slice", BLOCK_S, "--duration", arguments.duration]
         words += [word for setting in PLANTED for word in ("--from", setting)]
         text = run([*words, "--dry-run", "--", *WORKLOAD], 60)
         text = only(text, CHANGES)

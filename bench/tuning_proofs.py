@@ -160,7 +160,7 @@ def prove(proof, kernel, folder):
     words = [VMTAX, "tune", "--machine", machine] + (guest(kernel) if machine == "kvm" else [])
     for setting in planted:
         words += ["--from", setting]
-    words += ["--block", "0.4", "--duration", "10m"] + options
+    words += ["--slice", "0.4", "--duration", "10m"] + options
     plan = run(words + ["--dry-run", "--"] + [word.replace("|", " ") for word in workload.split()])
     if workload.startswith("open-fids"):
         # Names that the guest need not make.

@@ -22,7 +22,7 @@ const DIAGNOSED_S: f64 = 10.0;
 const MIN_CEILING: f64 = 0.02;
 /// How long a running VM is measured in all, and a setting of it at a time, s.
 const DURATION_S: f64 = 300.0;
-const BLOCK_S: f64 = 1.5;
+const SLICE_S: f64 = 1.5;
 /// What a file of measurements may have.
 const MAX_BYTES: u64 = 1 << 30;
 
@@ -63,17 +63,17 @@ pub struct TuneOptions {
     #[arg(long)]
     apply: bool,
     /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device), guest-reboot, restart (of the
-    /// VM), host (settings of the host, for all its VMs). A running VM takes live and host only [default: live for a running VM, else all except host]
+    /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
-    /// Metric that decides. With --vm: latency (of disk requests), requests (of the disks per second), run (CPU time of the vCPUs) or
+    /// Metric that decides. With --vm: latency (of disk requests), requests (disk requests per second), run (CPU time of the vCPUs) or
     /// exits (VM exits per second) [default: the one that the change is for]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
-    /// Let this command decide: it is run for each measurement, and the last number that it prints counts; less is better
+    /// Let this command decide: it is run for each measurement, and the last number in its output is the metric; lower is better
     #[arg(long, value_name = "CMD", conflicts_with = "metric")]
     metric_command: Option<String>,
-    /// More of what --metric-command prints is better
+    /// A higher number from --metric-command is better
     #[arg(long, requires = "metric_command")]
     higher_is_better: bool,
     /// How long to measure in all: 300s, 10m [default: 300s with --vm, else 15m]
@@ -81,7 +81,7 @@ pub struct TuneOptions {
     duration: Option<f64>,
     /// How long to measure a setting at a time [default: 1.5s with --vm, else 1s in each boot]
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    block: Option<f64>,
+    slice: Option<f64>,
     #[command(flatten)]
     guest: GuestTuneOptions,
 }
@@ -131,8 +131,8 @@ impl StudyOptions for TuneOptions {
             [] => vec![ChangeCost::Live, ChangeCost::Replug, ChangeCost::GuestReboot, ChangeCost::VmRestart],
             named => named.iter().map(|allowed| allowed.cost()).collect(),
         };
-        let (duration, block, metric) = (self.duration, self.block, self.metric.as_deref());
-        self.guest.plan(host, &Measuring { duration, block, metric, allowed: &allowed })
+        let (duration, slice, metric) = (self.duration, self.slice, self.metric.as_deref());
+        self.guest.plan(host, &Measuring { duration, slice, metric, allowed: &allowed })
     }
 
     fn traces_tuned(&self) -> bool {
@@ -172,7 +172,7 @@ impl TuneOptions {
             pid: found.vm.pid,
             apply: self.apply,
             time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
-            block_ms: milliseconds(self.block.unwrap_or(BLOCK_S)),
+            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),
             metric: command.or(self.metric.as_deref().map(live_metric).transpose()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),

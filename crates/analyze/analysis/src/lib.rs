@@ -96,20 +96,17 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
 fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how = "Each overhead is the median of the rounds' ratios of costs, guest ÷ native (for rates: native ÷ guest)";
+    let how = "Each overhead is the median of the rounds' ratios guest ÷ native (for rates: native ÷ guest)";
     if overheads().next().is_none() {
         return "Figures are medians over rounds; no machine is compared with native.".to_owned();
     }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
     };
-    let expected = match ((1.0 - coverage) * intervals.len() as f64).round() as u64 {
-        0 => "fewer than 1".to_owned(),
-        n => format!("about {n}"),
-    };
+    let expected = (1.0 - coverage) * intervals.len() as f64;
     format!(
         "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes that rounds are independent, and nothing about the distribution of the noise: {:.1} % coverage \
-         at {rounds} rounds. Of these {} intervals, {expected} can be expected to miss the true median.",
+         at {rounds} rounds. Of these {} intervals, {expected:.1} on average do not contain the true median.",
         coverage * 100.0,
         intervals.len(),
     )

@@ -45,9 +45,9 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     findings
 }
 
-const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A cost is the paired median: the \
-                      median over rounds of this method's cost over the first one's in the same round, so below ×1 is \
-                      faster; its CI ends at two of these ratios, sorted (sign test). A workload's relative cost is the paired median of the \
+const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A relative cost is the \
+                      median over rounds of this method's figure over the first one's in the same round (paired; for a rate, the first one's over this), so below ×1 is \
+                      faster; its CI ends at two of these ratios, sorted (sign test). A workload's relative cost is that of the \
                       geometric mean of all metrics of a workload.";
 
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {

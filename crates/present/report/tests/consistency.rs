@@ -384,7 +384,7 @@ fn what_contradicts_itself_is_found() {
     let mut report = vmtax_report::compare::report(Some(&recording), &found, None);
     assert!(unfounded(&report).is_empty() && contradicting(&report).is_empty());
     for table in tables_mut(&mut report) {
-        table.columns.iter_mut().for_each(|column| column.name = column.name.replace("paired median", "cost"));
+        table.columns.iter_mut().for_each(|column| column.name = column.name.replace("slowdown (paired)", "slowdown"));
         table.notes.clear();
         for row in &mut table.rows {
             if let Row::Cells(cells) = row {

@@ -34,7 +34,10 @@ const DEFAULT: [WorkloadName; 4] =
             "Guest: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. One applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
         )
     ),
-    mut_arg("rounds", with_help("Maximum number of rounds; stops earlier once every metric is decided [default: 40]")),
+    mut_arg(
+        "rounds",
+        with_help("Maximum number of rounds; stops earlier once every metric has a result [default: 40]")
+    ),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg(

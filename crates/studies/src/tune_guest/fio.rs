@@ -35,7 +35,7 @@ const DECIDED: [(&str, &str); 9] = [
     ("nrfiles", "the requests go to the disk that is tuned"),
     ("offset", "the requests go to all of the disk that is tuned"),
     ("ramp_time", "each boot is warm once the guest runs"),
-    ("runtime", "--block is how long the requests run in each boot"),
+    ("runtime", "--slice is how long the requests run in each boot"),
     ("size", "the disk that is tuned has 256 MiB of data"),
 ];
 

@@ -17,7 +17,7 @@ use vmtax_workload::{CheckedPlan, Preset, block_work};
 /// How long to measure in all, s.
 const DURATION_S: f64 = 900.0;
 /// How long a workload runs in each boot, s.
-const BLOCK_S: f64 = 1.0;
+const SLICE_S: f64 = 1.0;
 /// The disk that a command's writes go to: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
 /// The tree of workloads of a share.
@@ -76,7 +76,7 @@ impl GuestTuneOptions {
         let argv = argv.map(|(_, argv)| argv);
         let workload = match argv {
             Some(_) => WorkloadSpec::new(WorkloadName::Exec),
-            None => self.workload(job.as_ref(), how.block)?,
+            None => self.workload(job.as_ref(), how.slice)?,
         };
         let metric = metric(&workload, how.metric)?;
         let is_disk = workload.name == WorkloadName::Disk;
@@ -173,13 +173,13 @@ impl GuestTuneOptions {
     }
 
     /// The workload, by the words or the fio `job`.
-    fn workload(&self, job: Option<&Job>, block: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+    fn workload(&self, job: Option<&Job>, slice: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
         let words = match self.words.as_slice() {
             [] if job.is_some() => job.map_or_else(Vec::new, |job| job.words.clone()),
             [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
             words => words.to_vec(),
         };
-        let named = named_workloads(&words, Preset::Quick, [], Some(block.unwrap_or(BLOCK_S)))?;
+        let named = named_workloads(&words, Preset::Quick, [], Some(slice.unwrap_or(SLICE_S)))?;
         match named.as_slice() {
             [one] => Ok(one.clone()),
             _ => OptionsError::usage(
@@ -210,7 +210,7 @@ pub(crate) struct Measuring<'a> {
     /// How long in all, s.
     pub duration: Option<f64>,
     /// How long a workload runs in each boot, s.
-    pub block: Option<f64>,
+    pub slice: Option<f64>,
     /// The figure that decides, as `syscalls.getpid`.
     pub metric: Option<&'a str>,
     /// What applying a change may cost.

@@ -59,7 +59,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     place.vmtax(&format!("report {out}")).succeeds().shows("Nothing was changed yet.");
     assert_eq!(limit(&vm), 20, "nothing was changed");
     std::fs::remove_dir_all(place.path(&out)).unwrap();
-    let (found, out) = proposed(&place, vm.pid(), "--apply --block 0.5", "vm-io-limit");
+    let (found, out) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
     let rows = found["candidates"].as_array().unwrap();
     let first = rows.iter().find(|row| row["rule"] == "vm-io-limit").unwrap();
     assert_eq!((&first["verdict"], &found["is_on"]), (&"keep".into(), &true.into()), "{found:#}");
@@ -83,7 +83,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
 fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays() {
     let place = Place::new();
     let vm = limited(&place, "killed");
-    let start = |out: &str| tune(&place, vm.pid(), &format!("--apply --block 3 --output {out}")).start(300);
+    let start = |out: &str| tune(&place, vm.pid(), &format!("--apply --slice 3 --output {out}")).start(300);
     let mut running = start("killed");
     running.until("the limit is off", |_| (limit(&vm) == 0).then_some(()));
     running.signal(Signal::KILL);
@@ -124,7 +124,7 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
         ["cpu.cfs_quota_us", "cpu.max"].map(|name| quota.0.join(name)).into_iter().find(|file| file.exists());
     let quota_file = quota_file.unwrap();
     fs::write(&quota_file, "5000").unwrap();
-    let (found, _) = proposed(&place, vm.pid() as u32, "--apply --block 0.5", "vm-throttled");
+    let (found, _) = proposed(&place, vm.pid() as u32, "--apply --slice 0.5", "vm-throttled");
     let quota_row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == "vm-throttled");
     assert_eq!(quota_row.unwrap()["verdict"], "keep", "{found:#}");
     let now = || fs::read_to_string(&quota_file).unwrap();

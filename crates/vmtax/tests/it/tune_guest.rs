@@ -86,7 +86,7 @@ fn a_cache_that_writes_through_is_found_by_a_plan_and_its_remedy_handed_over() {
     let Some(kernel) = KvmGuest::given() else { return };
     let place = Place::new();
     let start = guest(place.vmtax("tune"), &kernel);
-    let plan = start.words("--from cache=writethrough --block 0.3 --dry-run -- disk rw=randwrite").succeeds().stdout;
+    let plan = start.words("--from cache=writethrough --slice 0.3 --dry-run -- disk rw=randwrite").succeeds().stdout;
     let mut plan: toml::Table = plan.parse().unwrap();
     // The planted one alone, for the time's sake.
     let tune = plan["tune-guest"].as_table_mut().unwrap();
@@ -111,7 +111,7 @@ fn a_cache_that_writes_through_is_found_by_a_plan_and_its_remedy_handed_over() {
 
 /// Tunes a guest for which settings are planted, with the remedy as the only candidate, and gives what was found.
 fn proved(place: &Place, kernel: &KvmGuest, words: &str, remedy: &str) -> Value {
-    let machine = "--machine-type microvm,pcie=on,rtc=on,acpi=on --memory 512M --block 0.2 --dry-run";
+    let machine = "--machine-type microvm,pcie=on,rtc=on,acpi=on --memory 512M --slice 0.2 --dry-run";
     let plan = guest(place.vmtax("tune"), kernel).words(machine).words(words).succeeds().stdout;
     let mut plan: toml::Table = plan.parse().unwrap();
     let tune = plan["tune-guest"].as_table_mut().unwrap();

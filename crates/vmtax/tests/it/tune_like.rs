@@ -129,7 +129,7 @@ fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
     let _undefined = Undefined(libvirt.as_ref().map(|_| name.clone()));
     let job = place.put("job.fio", "[global]\nioengine=libaio\ndirect=1\n[db]\nrw=randwrite\nbs=4k\n");
     let dry = |like: &str| {
-        let start = place.vmtax("tune --machine tcg --block 0.3 --dry-run --like").arg(like).arg("--fio").arg(&job);
+        let start = place.vmtax("tune --machine tcg --slice 0.3 --dry-run --like").arg(like).arg("--fio").arg(&job);
         plan(&start.succeeds().stdout)
     };
     let before = dry(&like);
@@ -205,7 +205,7 @@ fn disks_of_each_bus_are_found_in_the_guest() {
     );
     let ide = format!("qemu-system-x86_64 -M pc -m 1G -drive file={},format=qcow2", image.display());
     for (bus, like) in [("virtio-scsi", file.display().to_string()), ("nvme", nvme), ("ide", ide)] {
-        let words = "--machine tcg --duration 1s --block 0.1 --boot-timeout 120s --dry-run -- disk";
+        let words = "--machine tcg --duration 1s --slice 0.1 --boot-timeout 120s --dry-run -- disk";
         let plan = plan(&place.vmtax("tune --like").arg(&like).words(words).succeeds().stdout);
         let file = few(&place, &plan, &["bus=virtio-blk"]);
         let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);

@@ -172,8 +172,8 @@ fn method(against: &[Against], wanted: Compare) -> String {
         false => "each round boots fresh guests in random order.",
     };
     format!(
-        "Each ratio is the paired median: the median over rounds of the variant's cost divided by the baseline's within the same \
-         round; {boots}{held} The probability of any false positive, over all {} comparison{} \
+        "Each slowdown is the median over rounds of the variant's figure divided by the baseline's within the same \
+         round (paired; for a rate, the other way round); {boots}{held} The probability of any false positive, over all {} comparison{} \
          and the interim analyses after each round, is at most 5 % (sequential sign test with Holm correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",
         rows().count(),

@@ -19,7 +19,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         .columns(["then", "now"].map(|name| Column::figures(name).spare(3)), |row| {
             [row.then, row.now].map(|median| value(row.metric.unit(), median))
         })
-        .column(Column::figures("paired median"), |row| paired(row))
+        .column(Column::figures("slowdown (paired)"), |row| paired(row))
         .column(Column::figures(format!("{} CI", percent(coverage(findings)))).spare(2), |row| {
             interval(&row.comparison.ratio)
         })
@@ -53,8 +53,8 @@ fn notes(findings: &CheckFindings) -> Vec<String> {
     let opposed = |row: &CheckedRow| {
         verdict::is_opposed(row.comparison.ratio.median, row.then, row.now, Some(row.metric.better()))
     };
-    let meaning = "Then and now: medians of the rounds. Paired median: the median of the ratios of costs, each round now over each \
-                   round then; the cost of a rate is its inverse. Worse: the whole interval is above the limit.";
+    let meaning = "Then and now: medians of the rounds. Slowdown: the median of the ratios (paired) of each round now to each \
+                   round then; for a rate, then to now. Worse: the whole interval is above the limit.";
     let opposed = verdict::opposed_note(findings.rows.iter().any(opposed));
     [meaning.to_owned()].into_iter().chain(opposed).collect()
 }
@@ -112,7 +112,7 @@ fn outcome(findings: &CheckFindings) -> String {
 
 fn sentence(row: &CheckedRow, findings: &CheckFindings) -> String {
     format!(
-        "{} on {} costs {} what it did (paired median, {} CI {}; {} instead of {}; {} and {} rounds), it may cost {}",
+        "{} on {} has a slowdown of {} (median of paired ratios, {} CI {}; {} instead of {}; {} and {} rounds); the limit is {}",
         row.metric,
         row.place,
         ratio(row.comparison.ratio.median),

@@ -175,7 +175,7 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
     let min_effect = findings.min_effect;
     let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
     measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
-        .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
+        .column(Column::figures("slowdown (paired)"), |row| Cell::strong(paired(row)))
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("p (Holm-adjusted)").spare(2), |row| verdict::p_value(row.p_adjusted))
@@ -199,8 +199,8 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
     let meaning = format!(
-        "Paired median: the median of {} of costs. Above ×1 the variant is slower, below ×1 faster; for a rate the ratio is \
-         baseline ÷ variant, while the result is the change of the rate itself (×1.25: lower by 20 %). Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.",
+        "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate baseline ÷ variant; above ×1 the variant is slower, or uses more. \
+         The result of a rate is the change of the rate itself (×1.25: lower by 20 %). Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {
@@ -240,7 +240,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     let sides = [findings.baseline.as_str(), against.variant.as_str()].map(Column::figures);
     let p = |p: f64| format!("{p:.4}");
     measured(format!("All figures of {}", against.variant), Column::words("metric"), against, sides)
-        .column(Column::figures("paired median"), |row| paired(row))
+        .column(Column::figures("slowdown (paired)"), |row| paired(row))
         .column(Column::figures("95 % CI"), |row| ends(row))
         .figures(["p", "p (Holm)", "p (permutation)"], |row| {
             [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
@@ -299,7 +299,11 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     };
     let more = match more(findings, &open) {
         Some((rounds, s)) => {
-            format!("about {rounds} more rounds, {}, would resolve {}", duration(s), percent(findings.min_effect))
+            format!(
+                "about {rounds} more rounds, {}, would be needed to detect a difference of {}",
+                duration(s),
+                percent(findings.min_effect)
+            )
         }
         None if findings.round_s <= 0.0 => "measure both in one `vmtax compare` with more --rounds".to_owned(),
         // Too few to estimate more.
@@ -307,7 +311,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
             format!("at least {} rounds are needed", vmtax_model::FEWEST_ROUNDS)
         }
         None => format!(
-            "more than {} rounds would be needed to resolve {}: use a quieter host, or a larger --min-effect",
+            "more than {} rounds would be needed to detect a difference of {}: use a quieter host, or a larger --min-effect",
             count(vmtax_analysis::MAX_ROUNDS.into()),
             percent(findings.min_effect)
         ),
@@ -346,14 +350,14 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds: stopped before 40, every metric is decided", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
+/// "n = 12 rounds: stopped before 40, every metric has a result", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric is decided"),
+        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a result"),
         planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
-        planned => format!("{n} of {planned}"),
+        _ => n,
     }
 }
 

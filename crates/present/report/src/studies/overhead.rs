@@ -250,8 +250,8 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
         let sure =
             if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
-            "Medians over rounds. Overhead: the median of the rounds' cost ratios to native (paired); above ×1 the guest costs more; \
-             for a rate it is native ÷ guest.{sure}"
+            "Medians over rounds. Overhead: the median of the rounds' ratios guest ÷ native (paired), for a rate native ÷ guest; \
+             above ×1 the guest is slower, or uses more.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
@@ -331,7 +331,7 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let overhead = "Overhead: the median of the rounds' ratios of the cost on the machine to the native cost (paired), whichever way \
+    let overhead = "Overhead: the median of the rounds' ratios machine ÷ native (paired), for a rate native ÷ machine, whichever way \
                the metric counts: above ×1 the machine is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     let notes = [Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned);

@@ -63,10 +63,10 @@ pub fn opposed_note(any: bool) -> Option<String> {
     })
 }
 
-/// A ratio that does not follow from the two medians beside it: "×3.66 (paired median, 95 % CI 3.60–3.81)".
+/// A ratio that does not follow from the two medians beside it: "×3.66 (median of paired ratios, 95 % CI 3.60–3.81)".
 pub fn paired_median(of: &Estimate) -> String {
     let interval = of.interval.as_ref().map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
-    format!("{} (paired median{interval})", ratio(of.median))
+    format!("{} (median of paired ratios{interval})", ratio(of.median))
 }
 
 /// The interval of a ratio; a dash where there is none.

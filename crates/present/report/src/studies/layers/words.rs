@@ -71,7 +71,7 @@ fn difference(d: &Difference) -> String {
     let (base, other) = (&d.base, &d.variant);
     let Some(i) = d.comparison.ratio.interval else {
         return format!(
-            "{other} compared with {base}: inconclusive, too few rounds for a CI (untraced latency {}, paired median)",
+            "{other} compared with {base}: inconclusive, too few rounds for a CI (untraced latency {}, median of paired ratios)",
             signed_percent(d.comparison.ratio.median - 1.0)
         );
     };
@@ -288,7 +288,8 @@ mod tests {
         assert!(none.contains("inconclusive") && none.contains("0.970–1.020"), "{none}");
         let few = nbsp(difference_of(0.9, 0.9, 0.9, false));
         assert!(
-            few.contains("inconclusive, too few rounds") && few.contains("(untraced latency −10 %, paired median)"),
+            few.contains("inconclusive, too few rounds")
+                && few.contains("(untraced latency −10 %, median of paired ratios)"),
             "{few}"
         );
     }
