@@ -9,8 +9,8 @@ use clap::Args;
 use vmtax_layers::LayersError;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, ObservedVm,
-    Plan, Probes, Study, Verdict,
+    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine,
+    ObservedVm, Plan, Probes, Study, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

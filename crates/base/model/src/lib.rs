@@ -105,8 +105,9 @@ pub use moments::Moments;
 pub use net_backend::NetBackend;
 pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles, Net, OWN,
-    ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
+    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles,
+    Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study,
+    Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{

@@ -200,7 +200,8 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
 fn a_tap_and_its_card_have_the_queues_that_were_asked_for() {
     kernel();
     let place = Place::new();
-    let words = format!("layers --device net count={COUNT} --machine tcg --rounds 1 --cpus 2 --set netdev.queues=2 --json");
+    let words =
+        format!("layers --device net count={COUNT} --machine tcg --rounds 1 --cpus 2 --set netdev.queues=2 --json");
     let run = place.vmtax(&words).arg("--dir").arg(place.runs()).start(180);
     let mut run = run;
     let queues = run.until("QEMU has the tap", |place| {

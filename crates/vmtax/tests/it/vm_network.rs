@@ -211,7 +211,9 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
     let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
     let text = place.vmtax(&format!("report out-{number}")).succeeds().stdout;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for shown in ["A packet that the guest sends takes", "A packet that the guest receives takes", &tap.name, "per doorbell"] {
+    for shown in
+        ["A packet that the guest sends takes", "A packet that the guest receives takes", &tap.name, "per doorbell"]
+    {
         assert!(text.contains(shown), "no '{shown}' in {text}");
     }
     place.vmtax(&format!("export out-{number} --parquet packets.parquet --perfetto trace.pftrace")).succeeds();
@@ -259,7 +261,8 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
             }
             let rows = column["rows"].as_array().unwrap().iter();
             let sum: f64 = rows.map(|row| row["time"]["mean_ns"].as_f64().unwrap()).sum();
-            let (mean, rest) = (packets["time"]["mean_ns"].as_f64().unwrap(), column["unexplained_ns"].as_f64().unwrap());
+            let (mean, rest) =
+                (packets["time"]["mean_ns"].as_f64().unwrap(), column["unexplained_ns"].as_f64().unwrap());
             assert!((sum + rest - mean).abs() < 0.002 * mean && rest.abs() < 0.02 * mean, "{sum} + {rest} of {mean}");
         }
         // One packet each way at a time.

@@ -25,9 +25,8 @@ pub(crate) struct Follow<'a> {
 
 /// What a thread of QEMU does with a packet that it has read, up to the notification of the guest: when the last of that was.
 pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u64, i32), latest: u64) -> u64 {
-    let own = |at: C, from: u64| {
-        host.passed.at(at).within(from, latest).filter(move |(_, p)| p.tid == tid).map(|(at, _)| at)
-    };
+    let own =
+        |at: C, from: u64| host.passed.at(at).within(from, latest).filter(move |(_, p)| p.tid == tid).map(|(at, _)| at);
     let received = own(C::NetRx, read).next();
     // The next packet's is not this one's.
     let next = received.and_then(|at| own(C::NetRx, at.saturating_add(1)).next()).unwrap_or(u64::MAX);

@@ -86,7 +86,8 @@ impl FromHost<'_> {
     fn waking_kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
         let mut until = taken;
         while let Some(woke) = self.host.woke(tid, previous.saturating_add(1), until) {
-            let since = woke.checked_sub(1).and_then(|before| self.host.woke(tid, previous, before)).unwrap_or(previous);
+            let since =
+                woke.checked_sub(1).and_then(|before| self.host.woke(tid, previous, before)).unwrap_or(previous);
             if let Some(kick) = self.host.waking_vcpu(tid, woke, since) {
                 return Some((kick, woke));
             }

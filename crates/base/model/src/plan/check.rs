@@ -5,7 +5,7 @@ use super::error::{PlanError, range};
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{Machine, Probes, ShareMethod, WorkloadName};
+use crate::{Machine, NetBackend, Probes, ShareMethod, WorkloadName};
 use std::fmt::Display;
 
 /// Traces of one VM: its host's, its own, QEMU's, and some parts of each.

@@ -117,8 +117,8 @@ fn probes(vm: &Vm, devices: &Devices, accelerator: Option<Accelerator>) -> Probe
         };
         points.1.iter_mut().for_each(named);
     }
-    let mut set = ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points)
-        .among_others(&devices.doorbells());
+    let mut set =
+        ProbeSet::host(of_class.checkpoints(), &threads, behind, is_kvm, points).among_others(&devices.doorbells());
     // Each disk reports what is missing of it.
     set.missing.retain(|missing| missing.what != vmtax_observe::HOST_DISK);
     set

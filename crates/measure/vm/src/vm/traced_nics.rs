@@ -33,8 +33,6 @@ fn without_tap(id: &str, kind: &str) -> Missing {
     Missing {
         what: format!("packets of the network backend {id} ({kind})"),
         why: "of a running VM those that pass a tap are followed".to_owned(),
-        fix: format!(
-            "`vmtax layers --device net --set backend={own}` follows round trips of a guest that vmtax boots"
-        ),
+        fix: format!("`vmtax layers --device net --set backend={own}` follows round trips of a guest that vmtax boots"),
     }
 }

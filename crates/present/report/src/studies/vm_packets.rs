@@ -70,14 +70,14 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
     all.extend(others.flat_map(|column| layers::sums_and_segments(column)));
     let quality = found.packets.iter().zip(&found.layers.columns).map(|(packets, column)| {
         let thread = if packets.thread.is_empty() { String::new() } else { format!(" ({})", packets.thread) };
-        let batches = packets.batching.iter().map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
+        let batches =
+            packets.batching.iter().map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
         let batches = batches.collect::<Vec<_>>().join(", ");
         let batches = if batches.is_empty() { batches } else { format!(" Packets: {batches}.") };
         Block::Text(format!("{}{thread}: {}.{batches}", column.variant, words::matched(column, 1)))
     });
-    let control = Block::Text(
-        "Tracing overhead: not measured, a running VM has no untraced run of the same packets.".to_owned(),
-    );
+    let control =
+        Block::Text("Tracing overhead: not measured, a running VM has no untraced run of the same packets.".to_owned());
     all.push(Section::new("", quality.chain([control]).collect()));
     all.extend(layers::details(&found.layers));
     all

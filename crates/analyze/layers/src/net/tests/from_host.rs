@@ -17,13 +17,8 @@ const LEN: u64 = 106;
 const SKB: u64 = 0x100;
 
 /// What the guest sends, in the order of the path: who does it.
-const SENT: [(C, i32); 5] = [
-    (C::NetKvmKick, VCPU),
-    (C::NetTxWake, MAIN),
-    (C::NetTx, MAIN),
-    (C::NetTapWrite, MAIN),
-    (C::NetTapReceive, MAIN),
-];
+const SENT: [(C, i32); 5] =
+    [(C::NetKvmKick, VCPU), (C::NetTxWake, MAIN), (C::NetTx, MAIN), (C::NetTapWrite, MAIN), (C::NetTapReceive, MAIN)];
 /// What it receives.
 const RECEIVED: [(C, i32); 8] = [
     (C::NetHostQueue, SENDER),

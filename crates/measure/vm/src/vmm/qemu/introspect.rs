@@ -217,9 +217,7 @@ mod tests {
 
     #[test]
     fn the_only_network_card_needs_no_id() {
-        let card = |id: &str, at: u64| {
-            json!({ "qdev_id": id, "class_info": { "class": 0x200 }, "regions": [{ "address": at, "size": 64 }] })
-        };
+        let card = |id: &str, at: u64| json!({ "qdev_id": id, "class_info": { "class": 0x200 }, "regions": [{ "address": at, "size": 64 }] });
         let of = |devices: Value, name: &str| regions_of_card(&json!([{ "devices": devices }]), name);
         assert_eq!(of(json!([card("", 7)]), "virtio-net-pci.0"), [(7, 64)]);
         assert_eq!(of(json!([card("a", 7), card("b", 8)]), "b"), [(8, 64)]);

@@ -23,11 +23,7 @@ pub(crate) fn backends_without_tap(arguments: &Arguments) -> Vec<(String, String
 ///
 /// # Errors
 /// [`MachineError::Monitor`].
-pub(crate) fn doorbells(
-    monitor: &Monitor,
-    tap: &str,
-    descriptors: &[i32],
-) -> Result<Vec<(u64, u64)>, MachineError> {
+pub(crate) fn doorbells(monitor: &Monitor, tap: &str, descriptors: &[i32]) -> Result<Vec<(u64, u64)>, MachineError> {
     let text = monitor.network()?;
     card_of(&text, tap, descriptors).map_or(Ok(Vec::new()), |card| monitor.regions_of_card(&card))
 }
@@ -70,7 +66,8 @@ mod tests {
 
     #[test]
     fn backends_that_are_no_taps_are_named() {
-        let line = r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
+        let line =
+            r#"q -netdev tap,id=a,fd=3 -netdev {"type":"user","id":"b"} -nic none -nic user -netdev bridge,id=c"#;
         let named = |(id, kind): (&str, &str)| (id.to_owned(), kind.to_owned());
         let expected = [("b", "user"), ("without an ID", "user")].map(named);
         assert_eq!(backends_without_tap(&Arguments::from_line(line)), expected);

@@ -171,9 +171,7 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     // Two are in the answer.
     let tiles = (medians.len() > 2).then(|| Block::Figure(Figure::new(Medians(medians))));
     let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
-    let mut all = vec![
-        Section::new("Layers", pictures),
-    ];
+    let mut all = vec![Section::new("Layers", pictures)];
     all.extend(sums_and_segments(main));
     all.extend(side_by_side);
     if !findings.differences.is_empty() {

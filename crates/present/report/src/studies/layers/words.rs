@@ -136,8 +136,12 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
     let of = [rounds, each].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let of = if of.is_empty() { of } else { format!(" ({of})") };
-    let text =
-        format!("{} of {all}{of} were matched in every layer ({}){}", count(m.joined), joined(m), reasons(m, "; not: "));
+    let text = format!(
+        "{} of {all}{of} were matched in every layer ({}){}",
+        count(m.joined),
+        joined(m),
+        reasons(m, "; not: ")
+    );
     let lost = match m.lost_events {
         0 => "no event lost".to_owned(),
         1 => "1 event lost".to_owned(),
@@ -155,7 +159,11 @@ pub fn none_followed(column: &LayerColumn, request: &str) -> String {
         "`vmtax doctor` names what this host's tracing lacks"
     };
     let why = reasons(m, ": ");
-    format!("None of {} traced {request}s in the {} could be followed{why}. {next}.", count(m.operations), title(column))
+    format!(
+        "None of {} traced {request}s in the {} could be followed{why}. {next}.",
+        count(m.operations),
+        title(column)
+    )
 }
 
 /// Why operations were not joined, with how many of each.
