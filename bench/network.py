@@ -24,6 +24,8 @@ import time
 from layers import judge, line
 
 CPU_MODEL = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57"
+# Other load on the machine disturbs both sides less.
+FIRST = ["nice", "--adjustment=-20"]
 SECONDS = 2
 BYTES = 64
 LIMIT = 0.05
@@ -43,7 +45,7 @@ def guest(kernel):
 
 
 def reported(vmtax, scratch, *words):
-    command = [vmtax, *words, "--json", f"--dir={scratch}"]
+    command = [*FIRST, vmtax, *words, "--json", f"--dir={scratch}"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800)
     if done.returncode:
         sys.exit(f"bench: {' '.join(map(str, command))} failed:\n{done.stderr}")
@@ -87,11 +89,11 @@ def namespaces():
 def served(server, client, within):
     """The client's output while its server runs, each in its namespace; the client on one CPU, as a native trial's is."""
     (of_client, of_server), one = within, str(max(os.sched_getaffinity(0)))
-    run = subprocess.Popen(["ip", "netns", "exec", of_server, *server], stdin=subprocess.DEVNULL,
+    run = subprocess.Popen([*FIRST, "ip", "netns", "exec", of_server, *server], stdin=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
-        command = ["ip", "netns", "exec", of_client, "taskset", "--cpu-list", one, *client]
+        command = [*FIRST, "ip", "netns", "exec", of_client, "taskset", "--cpu-list", one, *client]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
         if done.returncode:
             sys.exit(f"bench: {' '.join(command)} failed:\n{done.stdout}{done.stderr}")

@@ -199,7 +199,8 @@ mod tests {
             let nic = NicRates { tap: "tap0".to_owned(), tx_packets_per_s: packets, vhost, ..NicRates::default() };
             let thread = ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s: 0.0 };
             let vm = VmRates { nics: vec![nic], threads: vec![thread], ..VmRates::default() };
-            findings("vm-tap-in-main-loop", &Evidence { vm: Some(&vm), ..Evidence::default() })
+            let texts = findings("vm-tap-in-main-loop", &Evidence { vm: Some(&vm), ..Evidence::default() });
+            texts.into_iter().map(|text| text.replace('\u{a0}', " ")).collect::<Vec<_>>()
         };
         assert_eq!(
             of(Role::Main, 0.97, 41_000.0, false),
