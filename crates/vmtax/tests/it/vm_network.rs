@@ -167,7 +167,9 @@ fn a_main_loop_that_packets_keep_busy_is_found() {
     // A packet for each write.
     let script = format!("{address}exec 3<>/dev/udp/10.213.75.1/{port}; dd if=/dev/zero bs=64 >&3");
     let backend = format!("tap,fd={DESCRIPTOR}");
-    let mut running = guest(&place, &kernel, "", (&backend, ""), Some(&tap), &script);
+    // One vCPU does not send as many as the main loop can write: so each takes that longer.
+    let qemu_of = format!("--qemu {}", packet_delaying_qemu(&place, 25_000).display());
+    let mut running = guest(&place, &kernel, &qemu_of, (&backend, ""), Some(&tap), &script);
     let pid = qemu(&mut running);
     // Other load would take the CPU on which the main loop, QEMU's first thread, is busy. Where a kernel groups sessions, a group
     // has a nice value of its own.
