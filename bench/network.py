@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds what `vmtax layers --device net` says of its own work against limits (round trips joined, time unexplained, clocks, what the
+"""Compares what `vmtax layers --device net` says of its own work with limits (round trips joined, time unexplained, clocks, what the
 probes cost beside the untraced control of the same rounds), and the network's workloads beside the tools that they follow.
 
     bench/network.py [--kernel VMLINUX] [--vmtax FILE] [--rounds N] [--count N] [--only layers,native]

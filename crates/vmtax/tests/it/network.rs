@@ -213,7 +213,7 @@ fn a_tap_and_its_card_have_the_queues_that_were_asked_for() {
     });
     assert_eq!(queues, 2);
     let report = json(&run.outcome().exits(0).stdout);
-    is_whole(column(&report, "netdev.queues=2"), 2 * COUNT);
+    is_whole(&report["findings"]["columns"][0], 2 * COUNT);
     place.vmtax("layers --device net --set netdev.queues=99").fails(&["netdev.queues=99: choose 1 to 16"]);
     place.vmtax("layers --device net --set netdev.queues=2 --set backend=user").fails(&["netdev.queues is of a tap"]);
 }

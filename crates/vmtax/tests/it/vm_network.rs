@@ -160,18 +160,28 @@ fn a_main_loop_that_packets_keep_busy_is_found() {
     let Some(kernel) = KvmGuest::given() else { return };
     let Some(tap) = Tap::make(75) else { return skipped("no tap device can be made") };
     let place = Place::new();
-    let port = echo("10.213.75.1");
+    // Nobody reads what comes there.
+    let sink = UdpSocket::bind("10.213.75.1:0").unwrap();
+    let port = sink.local_addr().unwrap().port();
     let address = "ip link set eth0 up; ip addr add 10.213.75.2/24 dev eth0; ";
     // A packet for each write.
     let script = format!("{address}exec 3<>/dev/udp/10.213.75.1/{port}; dd if=/dev/zero bs=64 >&3");
     let backend = format!("tap,fd={DESCRIPTOR}");
-    let mut running = guest(&place, &kernel, "", (&backend, ""), Some(&tap), &script);
+    // One vCPU does not send as many as the main loop can write: so each takes that longer.
+    let qemu_of = format!("--qemu {}", packet_delaying_qemu(&place, 25_000).display());
+    let mut running = guest(&place, &kernel, &qemu_of, (&backend, ""), Some(&tap), &script);
     let pid = qemu(&mut running);
-    // Other load may take the CPU that the main loop would be busy on.
-    until("a busy main loop is found", || {
-        let rates = rates(&place, pid);
-        rates["findings"].to_string().contains("vm-tap-in-main-loop").then_some(())
-    });
+    // Other load would take the CPU on which the main loop, QEMU's first thread, is busy. Where a kernel groups sessions, a group
+    // has a nice value of its own.
+    let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
+    assert!(Command::new("renice").args(["-n", "-20", "-p", &pid.to_string()]).status().unwrap().success());
+    let mut last = Value::Null;
+    let is_found = |_| {
+        last = rates(&place, pid);
+        last["findings"].to_string().contains("vm-tap-in-main-loop")
+    };
+    let is_found = (0..TRIES).any(is_found);
+    assert!(is_found, "{} {}", last["nics"], last["threads"]);
     running.signal(Signal::INT);
     running.outcome();
 }
