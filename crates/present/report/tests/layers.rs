@@ -282,8 +282,8 @@ fn hostile_strings_stay_text_on_both() {
 fn the_layer_that_moved_most_is_named_with_both_means() {
     let mut f = varied(6);
     f.columns.remove(1);
-    let said = layers::moved(&f).unwrap();
-    assert!(said.starts_with("device 47.0") && said.contains("→ 31.0"), "{said}");
+    let said = "device 49.8 µs → 32.9 µs, of a request's 247 µs → 230 µs (means, traced)";
+    assert_eq!(layers::moved(&f).as_deref(), Some(said));
     f.columns.truncate(1);
     assert_eq!(layers::moved(&f), None, "one column moves nowhere");
 }

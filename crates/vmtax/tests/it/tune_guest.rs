@@ -73,6 +73,21 @@ fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
     place.nothing_is_left();
 }
 
+#[test]
+fn the_layer_that_moved_with_what_is_kept_is_traced_in_a_recording_of_its_own() {
+    let place = Place::new();
+    // The limit alone can be removed live.
+    let words = "tune --machine micro-tcg --allow live --from throttling.iops-total=40 --layers -- disk count=20 time=0";
+    let outcome = place.vmtax(words).start(300).outcome().exits(0);
+    match is_root() {
+        true => outcome.says("layers: QEMU "),
+        false => outcome.says("layers: "),
+    };
+    place.vmtax("list").succeeds().shows("tune-layers");
+    place.vmtax("tune --layers -- cpu").fails(&["--layers", "disk"]);
+    place.nothing_is_left();
+}
+
 /// The words of that kernel's guest.
 fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
     let start = start.words("--machine kvm --kernel").arg(&guest.kernel);
