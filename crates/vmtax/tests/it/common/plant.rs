@@ -39,8 +39,8 @@ pub fn planting_qemu(place: &Place) -> (PathBuf, Hog) {
     (place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh"))), hog)
 }
 
-/// A QEMU whose reads of this many bytes take so much longer, and whose boots differ: all reads of one take up to four times
-/// `boot_ns` more, in an order that looks random and is the same each time. See `planted/read_delay.c`.
+/// A QEMU whose reads of this many bytes take so much longer, and whose boots differ: all reads of every other boot take
+/// `boot_ns` more. See `planted/read_delay.c`.
 pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64) -> PathBuf {
     let shim = compiled(place, "read_delay", include_str!("../planted/read_delay.c"), &["-shared", "-fPIC"]);
     // Where QEMU's user writes.
@@ -49,7 +49,7 @@ pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64
     let script = format!(
         "case \"$*\" in *-blockdev*) ;; *) exec {qemu} \"$@\" ;; esac\n\
          read -r boot <{boots}\necho $((boot + 1)) >{boots}\n\
-         export PLANTED_BYTES={bytes} PLANTED_NS={delay_ns} PLANTED_BOOT_NS=$((boot * boot * 7 % 5 * {boot_ns})) LD_PRELOAD={shim}\n\
+         export PLANTED_BYTES={bytes} PLANTED_NS={delay_ns} PLANTED_BOOT_NS=$((boot % 2 * {boot_ns})) LD_PRELOAD={shim}\n\
          exec {qemu} \"$@\"",
         qemu = qemu().display(),
         boots = boots.display(),
