@@ -300,7 +300,7 @@ fn a_wrong_offset_joins_nothing() {
 fn a_running_vm_and_its_guest() {
     let folder = recorded("observed");
     let trials = join_vm(&folder).unwrap();
-    let [VmTrial { disk, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
+    let [VmTrial { device: disk, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
     assert_eq!((disk.as_str(), joined.matched.operations, joined.matched.joined), ("late0 (vda)", 16, 16));
     assert_eq!((joined.clock.bound_ns, joined.clock.violations, joined.matched.lost_events), (0.0, 0, 0));
     assert!(joined.clock.source.contains("reads as it is"), "{:?}", joined.clock);
@@ -322,7 +322,7 @@ fn a_running_vm_and_its_guest() {
     let host = copy("observed");
     fs::remove_file(host.path().join("guest-facts.json")).unwrap();
     let alone = &join_vm(host.path()).unwrap()[0];
-    assert_eq!(alone.disk, "late0");
+    assert_eq!(alone.device, "late0");
     let mean = |trial: &JoinedTrial| {
         trial.requests.iter().map(|request| request.total()).sum::<u64>() / trial.requests.len() as u64
     };
