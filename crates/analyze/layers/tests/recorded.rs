@@ -300,8 +300,8 @@ fn a_wrong_offset_joins_nothing() {
 fn a_running_vm_and_its_guest() {
     let folder = recorded("observed");
     let trials = join_vm(&folder).unwrap();
-    let [VmTrial { device, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
-    assert_eq!((device.as_str(), joined.matched.operations, joined.matched.joined), ("late0 (vda)", 16, 16));
+    let [VmTrial { device: disk, joined, .. }] = trials.as_slice() else { panic!("{}", trials.len()) };
+    assert_eq!((disk.as_str(), joined.matched.operations, joined.matched.joined), ("late0 (vda)", 16, 16));
     assert_eq!((joined.clock.bound_ns, joined.clock.violations, joined.matched.lost_events), (0.0, 0, 0));
     assert!(joined.clock.source.contains("reads as it is"), "{:?}", joined.clock);
     closes(joined);

@@ -5,7 +5,7 @@ use crate::store::store;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use vmtax_model::{Accelerator, ObservedGuest, Study, VmTrace, files};
+use vmtax_model::{Accelerator, DeviceClass, ObservedGuest, Study, VmTrace, files};
 use vmtax_recording::{Recording, TrialFiles};
 use vmtax_wire::{Decoder, Frame, MAX_PIECE, WireError};
 
@@ -30,6 +30,11 @@ impl AddedGuest {
         if !matches!(recording.plan.study, Study::VmLayers(_)) {
             return Err(refused(
                 "a guest's trace is joined with that of its host: name a recording of `vmtax layers --vm`",
+            ));
+        }
+        if matches!(&recording.plan.study, Study::VmLayers(vm) if vm.device == DeviceClass::Net) {
+            return Err(refused(
+                "a guest's trace has its block requests, and this recording packets: leave --device net out",
             ));
         }
         let folder = recording.trial_folder(0);

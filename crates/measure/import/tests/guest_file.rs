@@ -123,6 +123,8 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
     for name in ["../vm-trace.json", "a/b/c", "a b"] {
         assert!(of(&file(&[(name, b"x")], &facts())).contains("plain"), "{name}");
     }
+    let packets = ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Net };
+    assert!(Run::of(Study::VmLayers(packets)).add(&sound()).unwrap_err().contains("leave --device net out"));
     assert!(
         Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Disk }))
             .add(&sound())

@@ -288,6 +288,38 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
     }
 }
 
+/// Without KVM no event shows a doorbell: it is the moment at which a vCPU's thread wakes the main loop.
+#[test]
+#[ignore = "needs root"]
+fn under_tcg_a_packet_begins_when_a_vcpu_wakes_the_main_loop() {
+    crate::common::kernel();
+    let place = Place::new();
+    let start = place.vmtax("run net-rr --machine tcg --rounds 1 time=60 --dir").arg(place.runs());
+    let mut running = start.start(200);
+    let pid = qemu(&mut running);
+    let traced = (0..TRIES).find_map(|number| {
+        let words = format!("layers --device net --vm {pid} --duration 3 --output out-{number} --json");
+        let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
+        // Until it has booted there are few.
+        let most =
+            report["findings"]["packets"].as_array()?.iter().filter_map(|packets| packets["packets"].as_u64()).max();
+        (most > Some(200)).then_some(report)
+    });
+    let report = traced.expect("the guest sends");
+    for (kind, first) in [("transmit", "net-tx-wake"), ("receive", "net-rx-wake")] {
+        let (packets, column) = direction(&report, kind);
+        let (all, followed) = (packets["packets"].as_f64().unwrap(), packets["followed"].as_f64().unwrap());
+        assert!(followed >= 0.99 * all, "{kind}: {packets:#} {:#}", column["matched"]);
+        assert_eq!((&column["clock"]["violations"], &column["matched"]["lost_events"]), (&0.into(), &0.into()));
+        assert!(row(&report, kind, first, "mean_ns") > 0.0, "{kind}: {:#}", column["rows"]);
+    }
+    let batching = &direction(&report, "transmit").0["batching"][0];
+    assert_eq!(batching["kind"], "doorbell");
+    assert!(batching["packets"].as_f64().unwrap() < 1.2 * batching["batches"].as_f64().unwrap(), "{batching}");
+    running.signal(Signal::INT);
+    running.outcome();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_vm_without_a_tap_says_what_it_has_in_place_of_one() {
