@@ -1,11 +1,14 @@
 //! What a ledger holds of one run, made from its recording.
 
-use super::tunings;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::estimate;
-use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, shell_line};
+use vmtax_model::number::percent;
+use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneVerdict, shell_line};
 use vmtax_recording::Recording;
+
+/// The fact that says what a tuning kept. It is of a machine and no variant, so that no series of figures has it.
+pub(super) const KEPT: &str = "kept";
 
 /// A run.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +59,7 @@ impl Entry {
             cpus: host.cpu.online,
             facts: facts(plan, host, &manifest.vmtax, &trials)
                 .into_iter()
-                .chain(tunings::kept(plan, &recording.trials))
+                .chain(kept(plan, &recording.trials))
                 .collect(),
             figures: figures(plan, &trials),
         }
@@ -129,6 +132,19 @@ fn facts(plan: &Plan, host: &HostFacts, vmtax: &str, trials: &[&TrialRecord]) ->
         value,
     };
     all.into_iter().map(fact).collect()
+}
+
+/// What a tuning kept, with its gain; `None` of any other run.
+pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
+    let found = vmtax_analysis::tune_guest(plan, trials)?;
+    let names = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep);
+    let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
+    let value = match found.total.filter(|_| !names.is_empty()) {
+        Some(total) => format!("{}, {} less time", names.join(" + "), percent(1.0 - total.ratio.median)),
+        None => "nothing".to_owned(),
+    };
+    let machine = plan.machines.first()?.to_string();
+    Some(Fact { machine, variant: String::new(), name: KEPT.to_owned(), value })
 }
 
 /// Version and path of a guest's QEMU; of a variant with one of its own that the facts do not have, what it was called.

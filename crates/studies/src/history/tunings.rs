@@ -1,29 +1,13 @@
-//! What tunings of guests kept, and what changed on the host since the last one of the same workload.
+//! What changed on the host since the last tuning of the same workload.
 
-use super::entry::{Entry, Fact};
+use super::entry::{Entry, Fact, KEPT};
 use super::ledger::{Ledger, LedgerError, failed};
 use rusqlite::{OptionalExtension, params};
 use std::collections::BTreeMap;
-use vmtax_model::number::percent;
-use vmtax_model::{GuestTuneSpec, Plan, TrialRecord, TuneVerdict};
+use vmtax_model::GuestTuneSpec;
 
-/// The fact that says what a tuning kept. It is of a machine and no variant, so that no series of figures has it.
-const KEPT: &str = "kept";
 /// The facts for which the result of a tuning holds.
 const HOLDS_FOR: [&str; 3] = ["QEMU", "guest kernel", "host kernel"];
-
-/// What a tuning kept, with its gain; `None` of any other run.
-pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
-    let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let names = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep);
-    let names: Vec<&str> = names.map(|row| &*row.candidate.name).collect();
-    let value = match found.total.filter(|_| !names.is_empty()) {
-        Some(total) => format!("{}, {} less time", names.join(" + "), percent(1.0 - total.ratio.median)),
-        None => "nothing".to_owned(),
-    };
-    let machine = plan.machines.first()?.to_string();
-    Some(Fact { machine, variant: String::new(), name: KEPT.to_owned(), value })
-}
 
 impl Ledger {
     /// Where the last tuning of the same workload, with the same settings to begin with, had another QEMU or kernel than `entry`:
@@ -82,11 +66,11 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::entry::Figure;
+    use crate::history::entry::{Figure, kept};
     use vmtax_model::testing::{done, result};
     use vmtax_model::{
-        Estimate, GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase, Machine, Measure, Metric, Study, Variant,
-        WorkloadName, WorkloadSpec,
+        Estimate, GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase, Machine, Measure, Metric, Plan, Study,
+        TrialRecord, Variant, WorkloadName, WorkloadSpec,
     };
     use vmtax_recording::RecordingsFolder;
 

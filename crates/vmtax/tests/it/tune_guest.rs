@@ -77,7 +77,8 @@ fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
 fn the_layer_that_moved_with_what_is_kept_is_traced_in_a_recording_of_its_own() {
     let place = Place::new();
     // The limit alone can be removed live.
-    let words = "tune --machine micro-tcg --allow live --from throttling.iops-total=40 --layers -- disk count=20 time=0";
+    let words =
+        "tune --machine micro-tcg --allow live --from throttling.iops-total=40 --layers -- disk count=20 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
     match is_root() {
         true => outcome.says("layers: QEMU "),
