@@ -98,7 +98,7 @@ def against_itself(name, vmtax, folder, count, words, more=None):
 
 def in_boots(vmtax, folder, qemu, kvm, count):
     """What it takes to find a delay in one variant of the workload, in one boot a round and with fresh boots."""
-    guest = [*kvm, "--set", "aio=threads", "--budget", "2h", "--min-effect", "1%", "--rounds", "40"]
+    guest = [*kvm, "--set", "aio=threads", "--budget", "2h", "--min-effect", "1%"]
     reads = ["--", "disk", "disk.count=300", "disk.time=0"]
     usual = compared(vmtax, folder, ["bs=4K", "bs=4608", "--rounds", "8", *guest, *reads])
     took = median_row(usual)["base"]["median"]
@@ -109,7 +109,7 @@ def in_boots(vmtax, folder, qemu, kvm, count):
             found, rounds, minutes = 0, [], []
             for seed in range(count):
                 begun = time.monotonic()
-                findings = compared(vmtax, folder, ["bs=4K", "bs=4608", how, "--qemu", delayed, "--seed", str(seed), *guest, *reads])
+                findings = compared(vmtax, folder, ["bs=4K", "bs=4608", how, "--qemu", delayed, "--rounds", "40", "--seed", str(seed), *guest, *reads])
                 minutes.append((time.monotonic() - begun) / 60)
                 rounds.append(findings["rounds"])
                 found += median_row(findings)["verdict"] == "slower"

@@ -133,7 +133,7 @@ mod tests {
             ("rw=randread rw=randwrite", &["format=qcow2"], &[Disk], false),
             ("rw=randread rw=randwrite", &["cache=writeback"], &[Disk], false),
             ("rw=read rw=randread", &["cache=writeback"], &[Disk], true),
-            ("bs=4K bs=8K", &[], &[Disk, Fileio], false),
+            ("disk.bs=4K disk.bs=8K", &[], &[Disk, Fileio], false),
         ] {
             let plan = plan(words, set, workloads).unwrap();
             assert_eq!(suits_one_boot(&plan), shares, "{words} {set:?}");

@@ -111,8 +111,8 @@ fn simulated(one_boot: bool, effect: f64, drift: Drift, runs: u64) -> (f64, f64,
     let analyses = InterimAnalyses::new(ROUNDS, 0);
     let mut random = Rng::with_seed(6);
     let (mut differ, mut hold, mut all_rounds) = (0, 0, 0);
-    for seed in 0..runs {
-        let plan = plan(one_boot, seed);
+    for _ in 0..runs {
+        let plan = plan(one_boot, random.u64(..));
         let logs = logs(&trials(&plan, effect, drift, &mut random));
         assert_eq!(logs.len(), ROUNDS as usize);
         let (verdict, rounds, ratio) = compared(&logs, &analyses);
@@ -129,8 +129,8 @@ fn variants_of_one_boot_are_seldom_said_to_differ_from_themselves() {
     for drift in ALL {
         let (wrong, held, _) = simulated(true, 0.0, drift, 2000);
         println!("one boot, A/A, {drift:?}: {:.1} %, coverage {:.1} %", wrong * 100.0, held * 100.0);
-        assert!(wrong <= 0.05 + 0.01, "{drift:?}: {wrong}");
-        assert!(held >= 0.94, "{drift:?}: {held}");
+        assert!(wrong <= 0.05, "{drift:?}: {wrong}");
+        assert!(held >= 0.95, "{drift:?}: {held}");
     }
 }
 
