@@ -89,7 +89,7 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     let pages = ["report.html", "report.layers.html"].map(|page| place.recording().join(page));
     let [page, of_layers] = pages.map(|page| fs::read_to_string(page).unwrap());
     assert!(
-        page.contains("overlayfs upper on the scratch disk (4096 MiB)")
+        page.contains("its upper layer is on the scratch disk (4096 MiB)")
             && page.contains("Requests to the scratch disk")
     );
     assert!(of_layers.contains("tcg, writes"));

@@ -332,7 +332,7 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
         // Of a line of /proc/mounts: source, folder, type, options.
         let options = root.mount.split(' ').nth(3).unwrap_or_default();
         format!(
-            "Root file system of guests: the host's files over {}, read-only ({options}), as overlayfs lower; overlayfs upper \
+            "Root file system of guests: the host's files over {}, read-only ({options}), are overlayfs's lower layer; its upper layer is \
              {layer}. Reads of the host's files go through the share, writes to the upper layer.",
             root.method
         )
