@@ -21,7 +21,7 @@ fn the_terminal_has_laws_steps_and_a_sentence_that_fit() {
         }
     }
     let text = growth::report(&recording, &findings).terminal(Style { width: 160, color: false }, false);
-    let line = text.lines().find(|l| l.starts_with("CPU events, mean ") && l.contains(" tcg ")).unwrap();
+    let line = text.lines().find(|l| l.starts_with("cpu event rate, mean ") && l.contains(" tcg ")).unwrap();
     assert!(line.contains("O(n)") && line.contains(" to "), "{line}");
     for said in ["grows with threads.threads as O(n)", "one more costs", "n = 6 rounds", "900"] {
         assert!(text.contains(said), "{said}\n{text}");

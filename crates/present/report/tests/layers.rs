@@ -174,7 +174,7 @@ fn what_it_rests_on_is_said() {
     f.columns[0].clock.violations = 1;
     let text = terminal(&f, 200);
     assert!(text.contains("there is no untraced run of the same") && text.contains("99.99 %"), "{text}");
-    assert!(text.contains("drift beyond it 900 ns") && text.contains("1 request violated causality"), "{text}");
+    assert!(text.contains("drift of 900 ns more") && text.contains("1 request violated causality"), "{text}");
 }
 
 #[test]

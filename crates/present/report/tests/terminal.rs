@@ -60,7 +60,7 @@ fn the_table_answers_with_medians_overheads_and_intervals() {
     for w in common::workloads() {
         assert!(text.lines().any(|l| l == w.as_str()), "{w}\n{text}");
     }
-    let line = text.lines().find(|l| l.contains("CPU events")).unwrap();
+    let line = text.lines().find(|l| l.contains("cpu event rate")).unwrap();
     assert!(line.contains("k/s") && line.contains('×') && line.contains('–'), "{line}");
     assert!(text.contains("n = 6 rounds") && text.contains("Spread"), "{text}");
     assert!(text.contains("ENOSYS: futex"), "{text}");

@@ -36,7 +36,7 @@ const DEFAULT: [WorkloadName; 4] =
     ),
     mut_arg(
         "rounds",
-        with_help("Maximum number of rounds; stops earlier once every metric has a result [default: 40]")
+        with_help("Maximum number of rounds; stops earlier once every result is conclusive [default: 40]")
     ),
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
@@ -71,7 +71,7 @@ pub struct CompareOptions {
     /// A variant with this QEMU; repeat for each. Given once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each. Given
+    /// A variant with this guest kernel: a file, or a kernel version or Debian suite that `vmtax get kernel` fetches; repeat for each. Given
     /// once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
@@ -87,8 +87,8 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; for exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ in options of workloads alone
-    /// [default where they differ, and the workloads leave no files, caches or writes behind]
+    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ in options of workloads only
+    /// [default if they do, and if the workloads leave no files, caches or writes in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
     /// A fresh boot of the guest for each variant in each round, also where one boot would do

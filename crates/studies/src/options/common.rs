@@ -71,7 +71,7 @@ pub struct GuestOptions {
     /// QEMU: a binary, or a version or Debian suite fetched by `vmtax get qemu`
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
-    /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release or suite that `vmtax get kernel` fetches
+    /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a kernel version or Debian suite that `vmtax get kernel` fetches
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Option<PathBuf>,
     /// The kernel's modules (lib/modules, or a directory in it)

@@ -78,7 +78,7 @@ pub struct ProfileOptions {
     /// Samples per second of each running thread
     #[arg(long, value_name = "N", default_value_t = ProfileSettings::HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
-    /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
+    /// Wall-clock samples per second of each thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = ProfileSettings::WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After

@@ -46,8 +46,8 @@ pub struct GuestTuneOptions {
     /// Also try settings that lose data when the host fails (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
-    /// For the workload disk, where something is kept: trace the requests of the guest without and with it in one more run, to show
-    /// which layer moved
+    /// For the workload `disk`, if a change is kept: trace the requests of the guest without and with it in one more run, to show
+    /// which layer's time changed
     #[arg(long, conflicts_with = "vm")]
     pub(crate) layers: bool,
     #[command(flatten)]

@@ -54,7 +54,7 @@ fn kill_and_look(run: Running<'_>, place: &Place) {
     let report = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);
     assert_eq!(trials(&report).len(), 1);
     assert_eq!(trials(&report)[0]["outcome"], "done");
-    place.vmtax("report").arg(&folder).succeeds().shows("CPU events");
+    place.vmtax("report").arg(&folder).succeeds().shows("cpu event rate");
     place.vmtax("list").succeeds().shows("1 of 2 trials · unfinished");
 }
 
@@ -184,7 +184,7 @@ fn an_interrupt_ends_the_trial_and_keeps_the_others() {
             let run = place.run(SHORT_THEN_LONG).arg(machine).start(60).until_trials(1);
             run.signal(signal);
             let folder = place.recording().display().to_string();
-            let outcome = run.outcome().exits(130).says("interrupted").says(&folder).shows("CPU events");
+            let outcome = run.outcome().exits(130).says("interrupted").says(&folder).shows("cpu event rate");
             assert!(outcome.took < Duration::from_secs(30), "{outcome}");
             place.nothing_is_left();
             let report = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);

@@ -7,7 +7,12 @@ use std::fs;
 fn a_range_is_measured_and_shown_again_from_its_files() {
     let place = Place::new();
     let words = "scale threads.threads threads.time=0.02 --range 1..4 --machine native --rounds 3 --dir";
-    place.vmtax(words).arg(place.runs()).succeeds().shows("Growth with threads.threads").shows("thread events, mean");
+    place
+        .vmtax(words)
+        .arg(place.runs())
+        .succeeds()
+        .shows("Growth with threads.threads")
+        .shows("threads event rate, mean");
     assert_eq!(place.trials(), 9);
     let recording = place.recording();
     let page = fs::read_to_string(recording.join("report.html")).unwrap();

@@ -23,7 +23,7 @@ pub(super) const FAST_TICK: Rule = Rule {
         let fast = tick.filter(|(_, (count, hz))| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
         let finding = |(exits, (count, hz)): (&Exits<'_>, (u64, f64))| Finding {
             text: format!(
-                "A regular interrupt, probably the guest's timer, comes {hz:.0} times a second: {} times in all.",
+                "A periodic interrupt, probably the guest's timer, comes {hz:.0} times a second (by {} intervals).",
                 number::count(count)
             ),
             gain: exits.share(count),

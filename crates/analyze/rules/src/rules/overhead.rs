@@ -57,7 +57,7 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.median.total_cmp(&b.2.ratio.median))?;
     let (label, most) = (worst.label(), format!("{} times", significant(overhead.ratio.median)));
     let of = if figures > 1 {
-        format!(" (geometric mean of its {figures} slower metrics; {label}: {most})")
+        format!(" (geometric mean of the {figures} metrics in which it is slower; {label}: {most})")
     } else {
         format!(" ({label})")
     };
@@ -120,7 +120,7 @@ mod tests {
     fn the_largest_overhead_is_of_a_workload() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm, syscalls has the largest overhead of all workloads: 4.00 times native (geometric mean of its 2 slower metrics; \
+        let text = "On kvm, syscalls has the largest overhead of all workloads: 4.00 times native (geometric mean of the 2 metrics in which it is slower; \
                     pipe round trip: 8.00 times).";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run --machine native,kvm syscalls --rounds 12");

@@ -12,11 +12,11 @@ macro_rules! workloads {
     ($then:ident) => { $then! {
         /// sysbench's prime numbers.
         Cpu "cpu", in cpu, needs System, published [("max-prime", "2000"), ("time", "10")] {
-            CpuEvents "events" PerSecond Higher "CPU events" of "event";
+            CpuEvents "events" PerSecond Higher "cpu event rate" of "event";
         }
         /// sysbench's yields and locks.
         Threads "threads", in threads, needs System, published [("threads", "500"), ("yields", "100"), ("locks", "4"), ("time", "10")] {
-            ThreadsEvents "events" PerSecond Higher "thread events" of "event";
+            ThreadsEvents "events" PerSecond Higher "threads event rate" of "event";
         }
         /// sysbench's mutexes.
         Mutex "mutex", in mutex, needs System, published [("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")] {

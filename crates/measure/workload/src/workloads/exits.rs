@@ -8,7 +8,7 @@ use crate::outcome::Yield;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 workload! {
-    Exits: "VM exits of each kind, in a bare-metal guest without an operating system";
+    Exits: "VM exits of each kind, in the micro-guest (no operating system)";
     count: u32 = count(
         "count", "5000", (1, 1_000_000),
         "exits of each kind; halts, which take a millisecond each, at most 500",

@@ -199,7 +199,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
     };
     let meaning = format!(
-        "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate baseline ÷ variant; above ×1 the variant is slower, or uses more. \
+        "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate: baseline ÷ variant; above ×1 the variant is slower, or uses more of a resource. \
          The result of a rate is the change of the rate itself (×1.25: lower by 20 %). Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.",
         pairs(findings)
     );
@@ -350,12 +350,12 @@ pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     }
 }
 
-/// "n = 12 rounds: stopped before 40, every metric has a result", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
+/// "n = 12 rounds: stopped before 40, every result is conclusive", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every metric has a result"),
+        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every result is conclusive"),
         planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
         _ => n,
     }
@@ -382,7 +382,7 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
 }
 
 /// How many metrics are what, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1 inconclusive; largest difference:
-/// CPU events, slower by 3.1 %".
+/// cpu event rate, slower by 3.1 %".
 fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &CompareFindings) -> String {
     let min_effect = findings.min_effect;
     let of = |verdict: Verdict| rows.clone().filter(move |r| r.comparison.verdict == verdict);

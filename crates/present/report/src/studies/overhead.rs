@@ -60,8 +60,8 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg is slower than native in 18 of 19 metrics; largest overhead: CPU events: ×14.4 (95 % CI 13.9–15.1)"; without intervals
-/// "tcg: ×3.03 (stat) to ×14.4 (CPU events) relative to native, 19 metrics".
+/// "tcg is slower than native in 18 of 19 metrics; largest overhead: cpu event rate: ×14.4 (95 % CI 13.9–15.1)"; without intervals
+/// "tcg: ×3.03 (stat) to ×14.4 (cpu event rate) relative to native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let view::Summary { least, worst, metrics, costs, .. } = view::summary(findings, machine)?;
     let named = |(metric, cost): (Metric, &Comparison)| format!("{} ({})", ratio(cost.ratio.median), metric.label());
@@ -250,8 +250,8 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
         let sure =
             if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
         notes.push(format!(
-            "Medians over rounds. Overhead: the median of the rounds' ratios guest ÷ native (paired), for a rate native ÷ guest; \
-             above ×1 the guest is slower, or uses more.{sure}"
+            "Medians over rounds. Overhead: the median of the rounds' ratios guest ÷ native (paired), for a rate: native ÷ guest; \
+             above ×1 the guest is slower, or uses more of a resource.{sure}"
         ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
@@ -331,7 +331,7 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let overhead = "Overhead: the median of the rounds' ratios machine ÷ native (paired), for a rate native ÷ machine, whichever way \
+    let overhead = "Overhead: the median of the rounds' ratios machine ÷ native (paired), for a rate: native ÷ machine, whichever way \
                the metric counts: above ×1 the machine is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     let notes = [Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned);

@@ -13,16 +13,16 @@ const BAR: usize = 20;
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
 const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread on an idle CPU until it runs there, the exit latency of the host \
-     CPU's idle state (cpuidle); in the guest, of HLT.";
+     CPU's idle state (cpuidle). C-state exit (guest): the same after HLT in the guest.";
 
 /// A line for each state, then for each layer: the mean of a traced request.
 pub fn sums(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let columns = vec![
-        Column::words("mean traced request"),
+        Column::words("mean of traced requests"),
         Column::figures(scale.unit),
         Column::figures("%"),
-        Column::figures("service %"),
+        Column::figures("of it service"),
         Column::words("").spare(1),
     ];
     let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
@@ -53,7 +53,8 @@ pub fn sums(column: &LayerColumn) -> Table {
     unexplained(&mut table);
     let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
     let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
-    let percent = "Both % are of the whole request; service %: the layer's service time, without its waits.";
+    let percent =
+        "Both percentages are of the whole request; of it service: the part that is service time, without waits.";
     table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
 }
 
@@ -150,7 +151,8 @@ fn state_signs(column: &LayerColumn) -> Option<String> {
     let rows = || column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
     let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let works = rows().any(|r| r.state == State::Running);
-    match (works.then_some("Empty state: service time"), again.then_some("″: same segment, in another state")) {
+    match (works.then_some("No entry under state: service time"), again.then_some("″: same segment, in another state"))
+    {
         (Some(empty), Some(again)) => Some(format!("{empty}. {again}.")),
         (one, other) => one.or(other).map(|sign| format!("{sign}.")),
     }

@@ -101,7 +101,7 @@ fn calls(thread: &ThreadTimes) -> Table {
     let times = [("mean", 0), ("stddev", 1), ("min", 2), ("max", 0), ("total", 0)];
     Table::of(format!("System calls of {}", thread.name), &thread.calls)
         .column(Column::words("call").cut(20, 12), |call| match call.name.strip_suffix("_post") {
-            Some(name) => format!("after {name}"),
+            Some(name) => format!("time after {name}"),
             None => call.name.clone(),
         })
         .column(Column::figures("count"), |call| count(call.count))
@@ -110,5 +110,5 @@ fn calls(thread: &ThreadTimes) -> Table {
         })
         .done()
         .most(SHOWN.2)
-        .notes(vec!["after NAME: time between that call and the next.".to_owned()])
+        .notes(vec!["Time after NAME: between that call and the next.".to_owned()])
 }
