@@ -73,7 +73,7 @@ def measure(options, all_of_them, rounds, out):
     for folder in sorted(os.listdir(os.path.join(out, "trials"))):
         with open(os.path.join(out, "trials", folder, "trial.json"), encoding="utf-8") as file:
             trial = json.load(file)
-        result = trial["outcome"].get("result") or {}
+        result = trial.get("result") or {}
         name = list(all_of_them)[int(trial["variant"][1:])]
         rates[name] += [one["value"] for one in result.get("measures", []) if one["metric"] == METRIC]
     return rates
