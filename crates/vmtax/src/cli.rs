@@ -92,7 +92,7 @@ Examples:
     Top(TopArgs),
     /// Find out why a running VM is slow, and what to change
     Diagnose(Box<StudyArgs<DiagnoseOptions>>),
-    /// Try settings, on a running VM or for a workload, and keep what makes it faster
+    /// Try settings on a VM or for a workload, keep what makes it faster
     Tune(Box<StudyArgs<TuneOptions>>),
     /// Restore the settings that `vmtax tune` changed
     #[command(
@@ -106,7 +106,7 @@ Examples:
     Undo(UndoArgs),
     /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
-    /// Trace block I/O or network latency by layer: guest, QEMU, host, device
+    /// Trace disk or network latency by layer: guest, QEMU, host, device
     Layers(Box<StudyArgs<LayersOptions>>),
     /// Analyze traces from other tools: trace-cmd, perf, ftrace, QEMU
     Import(Box<ImportTracesArgs>),
