@@ -23,7 +23,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
             let wait = part(column, |row| row.state == State::Runnable)?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
+                    "{:.0} % of the traced time on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -70,7 +70,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             });
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is spent leaving CPU idle states (C-state exit latency){in_guest}.",
+                    "{:.0} % of the traced time on {} is spent leaving CPU idle states (C-state exit latency){in_guest}.",
                     wait * 100.0,
                     title(column)
                 ),
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(
             of(12e3),
             [
-                "12 % of the traced time of requests on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
+                "12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
             ]
         );
         assert_eq!(of(4e3), [""; 0]);
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             of(15e3, 5e3),
             [
-                "20 % of the traced time of requests on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."
+                "20 % of the traced time on kvm is spent leaving CPU idle states (C-state exit latency): 15 % on the host, 5 % in the guest."
             ]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);

@@ -46,7 +46,7 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
+                    "{:.0} % of the traced time on {} is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.",
                     kick * 100.0,
                     title(column)
                 ),
@@ -64,7 +64,7 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
         text: format!(
-            "{:.0} % of the traced time of requests on {} is waiting for a lock in QEMU.",
+            "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
             lock * 100.0,
             title(column)
         ),
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn the_remedy_for_a_lock_depends_on_the_iothread() {
         let lock = (Layer::Qemu, State::Lock, 10e3);
-        let text = "10 % of the traced time of requests on kvm is waiting for a lock in QEMU.";
+        let text = "10 % of the traced time on kvm is waiting for a lock in QEMU.";
         assert_eq!((of("main-loop-lock", lock, false), of("iothread-lock", lock, false)), (vec![text.into()], vec![]));
         assert_eq!((of("main-loop-lock", lock, true), of("iothread-lock", lock, true)), (vec![], vec![text.into()]));
         assert_eq!(of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false), [""; 0]);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
         let kick = (Layer::Notify, State::Waiting, 10e3);
-        let text = "10 % of the traced time of requests on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
+        let text = "10 % of the traced time on kvm is spent between the guest's kick and QEMU's main loop, excluding run-queue wait and C-state exit.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
         assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);
