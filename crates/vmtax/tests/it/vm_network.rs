@@ -315,7 +315,8 @@ fn under_tcg_a_packet_begins_when_a_vcpu_wakes_the_main_loop() {
     }
     let batching = &direction(&report, "transmit").0["batching"][0];
     assert_eq!(batching["kind"], "doorbell");
-    assert!(batching["packets"].as_f64().unwrap() < 1.2 * batching["batches"].as_f64().unwrap(), "{batching}");
+    // On a busy host the main loop is awake already when some packets come: those need no wake-up.
+    assert!(batching["packets"].as_f64().unwrap() < 2.0 * batching["batches"].as_f64().unwrap(), "{batching}");
     running.signal(Signal::INT);
     running.outcome();
 }
