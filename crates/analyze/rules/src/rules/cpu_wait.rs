@@ -104,9 +104,7 @@ mod tests {
         };
         assert_eq!(
             of(12e3),
-            [
-                "12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
-            ]
+            ["12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."]
         );
         assert_eq!(of(4e3), [""; 0]);
     }

@@ -63,11 +63,7 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
     let column = evidence.main_disk_column().filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
-        text: format!(
-            "{:.0} % of the traced time on {} is waiting for a lock in QEMU.",
-            lock * 100.0,
-            title(column)
-        ),
+        text: format!("{:.0} % of the traced time on {} is waiting for a lock in QEMU.", lock * 100.0, title(column)),
         gain: lock,
         ..Finding::default()
     })
