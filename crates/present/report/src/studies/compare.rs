@@ -483,7 +483,7 @@ mod tests {
     fn thousands_of_rounds_are_named_only_where_they_can_be_estimated() {
         assert!(sentence(2, 10.0).ends_with("at least 6 rounds are needed."), "{}", sentence(2, 10.0));
         assert!(
-            sentence(12, 10.0).contains("more than 2,000 rounds would be needed to resolve 2.0\u{a0}%"),
+            sentence(12, 10.0).contains("more than 2,000 rounds would be needed to detect a difference of 2.0\u{a0}%"),
             "{}",
             sentence(12, 10.0)
         );
