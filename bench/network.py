@@ -20,28 +20,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from layers import judge, line
 
-CPU_MODEL = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "campaigns"))
+import campaign
+
 # Other load on the machine disturbs both sides less.
 FIRST = ["nice", "--adjustment=-20"]
 SECONDS = 2
 BYTES = 64
 LIMIT = 0.05
-
-
-def guest(kernel):
-    """The options of a guest with this kernel."""
-    if not kernel:
-        return []
-    dmesg = subprocess.run(["dmesg"], capture_output=True, text=True).stdout
-    found = re.search(r"tsc: Detected ([\d.]+) MHz", dmesg)
-    with open("/proc/cpuinfo") as cpuinfo:
-        mhz = float(found.group(1) if found else re.search(r"cpu MHz\s*: ([\d.]+)", cpuinfo.read()).group(1))
-    parameters = [f"tsc_early_khz={round(mhz * 1000)}", "tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"]
-    options = ["--machine=kvm", f"--kernel={kernel}", "--firmware=qboot.rom", f"--cpu-model={CPU_MODEL}"]
-    return options + [f"--kernel-arg={parameter}" for parameter in parameters]
 
 
 def reported(vmtax, scratch, *words):
@@ -54,11 +44,12 @@ def reported(vmtax, scratch, *words):
 
 def followed(arguments, scratch):
     """What `layers --device net` says of a guest's round trips."""
+    options = ["--machine=kvm", *campaign.guest(arguments.kernel)] if arguments.kernel else []
     for connections, fewest, unexplained, observed in ((1, 0.999, 0.02, 1.08), (32, 0.99, None, None)):
         for protocol in ("udp", "tcp"):
             report = reported(arguments.vmtax, scratch, "layers", "--device=net", f"protocol={protocol}",
                               f"connections={connections}", f"count={arguments.count}", f"--rounds={arguments.rounds}",
-                              *guest(arguments.kernel))
+                              *options)
             for column in report["findings"]["columns"]:
                 if not column["machine"].startswith("micro"):
                     yield from judge(f"{protocol}, {connections}", column, fewest, unexplained, observed)

@@ -22,7 +22,7 @@ import tempfile
 import time
 import tomllib
 
-from tuning_proofs import MICROVM, VMTAX, guest, only
+from tuning_proofs import MICROVM, VMTAX, guest, only, run
 
 # What is planted, the changes that both may use.
 PLANTED = ["cache=writethrough", "aio=threads", "ioeventfd=off", "queue-size=4"]
@@ -32,13 +32,6 @@ METRIC = "disk.iops"
 BLOCK_S = "0.4"
 # What is asked for.
 WITHIN, PART_OF_BOOTS, FIRST_S = 1.10, 0.25, 180
-
-
-def run(words, timeout):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
-    if done.returncode:
-        raise SystemExit(f"bench: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return done.stdout
 
 
 def settings(plan, configuration):
@@ -93,7 +86,7 @@ def tune(plan, folder):
                     first = time.monotonic() - begun
         took = time.monotonic() - begun
         if child.returncode:
-            raise SystemExit(f"bench: the tuning ended with {child.returncode}: {line.strip()}")
+            raise RuntimeError(f"the tuning ended with {child.returncode}: {line.strip()}")
         answer.seek(0)
         found = json.load(answer)["findings"]
     if first is None and found["total"]:
@@ -163,4 +156,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RuntimeError as error:
+        sys.exit(f"bench: {error}")

@@ -18,6 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "campaigns"))
+from campaign import guest
 
 TARGET = os.environ.get("CARGO_TARGET_DIR", "target")
 VMTAX = os.environ.get("VMTAX", os.path.abspath(f"{TARGET}/x86_64-unknown-linux-gnu/release/vmtax"))
@@ -100,17 +104,6 @@ CODE = {
     "lock-saves-interrupts": ("saves interrupts around each lock", "a plain lock", f"{KEVLAR}: no figure of its own"),
     "two-copies": ("copies 16 bytes in two calls", "one call", f"{KEVLAR}: no figure of its own"),
 }
-
-
-def guest(kernel):
-    """The options of a Linux guest at native speed on a KVM that runs user mode alone."""
-    mhz = re.search(r"tsc: (?:Refined TSC clocksource calibration|Detected) ?:? ?([\d.]+) MHz", subprocess.run(["dmesg"], capture_output=True, text=True).stdout)
-    khz = os.environ.get("VMTAX_TSC_KHZ") or (str(round(float(mhz.group(1)) * 1000)) if mhz else "2445426")
-    cpu = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57"
-    words = ["--kernel", kernel, "--firmware", "qboot.rom", "--cpu-model", cpu]
-    for word in (f"tsc_early_khz={khz}", "tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"):
-        words += ["--kernel-arg", word]
-    return words
 
 
 def run(words, timeout=TIMEOUT_S, cwd=None):

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from layers import line
+
 TRACED_S = 4
 
 
@@ -50,11 +52,6 @@ def is_below(process, ancestor):
         with open(f"/proc/{process}/stat") as stat:
             process = int(stat.read().rsplit(")", 1)[1].split()[1])
     return process == ancestor
-
-
-def line(name, value, limit, holds, note):
-    print(f"{name:28} {value:9.4f}   {limit:11} {'ok' if holds else 'MISSED':7} {note}", flush=True)
-    return holds
 
 
 def judge(vmtax, scratch, machine, options, depth, fewest_joined):

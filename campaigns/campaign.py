@@ -82,14 +82,23 @@ def tcg():
 def kvm():
     """Options of the Linux guest for this host's KVM that VMTAX_TEST_KVM_GUEST names; None where it names none."""
     kernel = os.environ.get("VMTAX_TEST_KVM_GUEST")
-    if not kernel:
-        return None
+    return ["--machine=kvm", *guest(kernel)] if kernel else None
+
+
+def guest(kernel):
+    """Options of a Linux guest at native speed on a KVM that runs guest code in user mode alone."""
     # As crates/base/model/src/testing.rs has them.
     model = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57"
-    mhz = re.search(r"cpu MHz\s*: ([\d.]+)", Path("/proc/cpuinfo").read_text())[1]
-    arguments = [f"tsc_early_khz={float(mhz) * 1000:.0f}", "tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"]
-    return ["--machine=kvm", f"--kernel={kernel}", "--firmware=qboot.rom", f"--cpu-model={model}",
-            *(f"--kernel-arg={argument}" for argument in arguments)]
+    arguments = [f"tsc_early_khz={tsc_khz()}", "tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"]
+    return [f"--kernel={kernel}", "--firmware=qboot.rom", f"--cpu-model={model}", *(f"--kernel-arg={argument}" for argument in arguments)]
+
+
+def tsc_khz():
+    """The host's TSC frequency: VMTAX_TSC_KHZ, as its kernel printed it, or about that of a CPU."""
+    printed = subprocess.run(["dmesg"], capture_output=True, text=True).stdout
+    found = re.search(r"tsc: (?:Refined TSC clocksource calibration|Detected) ?:? ?([\d.]+) MHz", printed)
+    found = found or re.search(r"cpu MHz\s*: ([\d.]+)", Path("/proc/cpuinfo").read_text())
+    return os.environ.get("VMTAX_TSC_KHZ") or f"{float(found[1]) * 1000:.0f}"
 
 
 class Process:
