@@ -10,7 +10,7 @@ use fastrand::Rng;
 use vmtax_model::{Estimate, Verdict};
 
 const RUNS: u32 = 2000;
-const MOST: u32 = 40;
+pub(super) const MOST: u32 = 40;
 const DETECT: f64 = 0.02;
 
 /// What the host does to the turns.
@@ -71,21 +71,30 @@ impl<'r> Host<'r> {
     }
 }
 
-/// A comparison that stops when it has decided.
-fn compared(host: &mut Host<'_>, effect: f64, analyses: &InterimAnalyses, most: u32) -> (Verdict, Estimate) {
+/// A comparison that stops when it has decided; `round` gives the logarithm of the ratio in the next round.
+pub(super) fn compared(
+    mut round: impl FnMut() -> f64,
+    analyses: &InterimAnalyses,
+    most: u32,
+) -> (Verdict, Estimate, u32) {
     let mut logs = Vec::new();
     loop {
-        logs.push(host.round(effect));
+        logs.push(round());
         let rounds = logs.len() as u32;
         if analyses.at(rounds) {
             let interval = analyses.interval(&logs).map(super::exp);
             let ratio = Estimate { median: estimate(logs.clone()).median.exp(), interval };
             let shown = decide(&ratio, analyses.p(&logs), DETECT);
             if shown.is_decided() || rounds >= most {
-                return (shown, ratio);
+                return (shown, ratio, rounds);
             }
         }
     }
+}
+
+fn compared_on(host: &mut Host<'_>, effect: f64, analyses: &InterimAnalyses, most: u32) -> (Verdict, Estimate) {
+    let (shown, ratio, _) = compared(|| host.round(effect), analyses, most);
+    (shown, ratio)
 }
 
 fn share(what: impl Iterator<Item = bool>) -> f64 {
@@ -103,7 +112,7 @@ fn a_machine_is_seldom_said_to_differ_from_itself() {
     for noise in ALL {
         let mut random = Rng::with_seed(1);
         let wrong = share((0..RUNS).map(|_| {
-            let (shown, _) = compared(&mut Host::new(noise, &mut random), 0.0, &analyses, MOST);
+            let (shown, _) = compared_on(&mut Host::new(noise, &mut random), 0.0, &analyses, MOST);
             matches!(shown, Verdict::Faster | Verdict::Slower)
         }));
         println!("A/A {noise:?}: {:.1} %", wrong * 100.0);
@@ -135,7 +144,7 @@ fn intervals_hold_the_truth() {
             let analyses = InterimAnalyses::new(MOST, 0);
             let mut random = Rng::with_seed(3);
             let held = share((0..RUNS).map(|_| {
-                let (_, ratio) = compared(&mut Host::new(noise, &mut random), effect, &analyses, MOST);
+                let (_, ratio) = compared_on(&mut Host::new(noise, &mut random), effect, &analyses, MOST);
                 ratio.interval.is_some_and(|i| (i.low..=i.high).contains(&effect.exp()))
             }));
             println!("coverage {noise:?}, {effect}: {:.1} %", held * 100.0);
@@ -157,7 +166,7 @@ fn what_was_foretold_to_be_enough_is() {
             told += 1.0;
             rounds_sum += f64::from(rounds);
             let analyses = InterimAnalyses::new(rounds.max(MOST), rounds);
-            let (shown, _) = compared(&mut Host::new(noise, host.random), 0.03, &analyses, rounds);
+            let (shown, _) = compared_on(&mut Host::new(noise, host.random), 0.03, &analyses, rounds);
             Some(shown == Verdict::Slower)
         }));
         println!(
@@ -176,7 +185,8 @@ fn a_budget_that_ends_between_looks_keeps_the_promise() {
     let analyses: Vec<InterimAnalyses> = (8..=MOST).map(|ended| InterimAnalyses::new(MOST, ended)).collect();
     let wrong = share((0..RUNS).map(|_| {
         let ended = random.u32(8..=MOST);
-        let (shown, _) = compared(&mut Host::new(Noise::Quiet, &mut random), 0.0, &analyses[ended as usize - 8], ended);
+        let (shown, _) =
+            compared_on(&mut Host::new(Noise::Quiet, &mut random), 0.0, &analyses[ended as usize - 8], ended);
         matches!(shown, Verdict::Faster | Verdict::Slower)
     }));
     println!("A/A with a budget: {:.1} %", wrong * 100.0);

@@ -1,20 +1,20 @@
 //! What comparisons promise whose variants take turns in one boot, on boots that differ by 20 % and drift, from trials in the
 //! order of a plan's schedule. `-- --nocapture` prints the figures of docs/statistics.md.
 
+use super::cost;
 use super::figures::Figures;
 use super::interim::InterimAnalyses;
-use super::verdict::decide;
-use super::{cost, exp};
+use super::simulated::{MOST, compared};
 use crate::coverage::normal;
 use crate::overhead::estimate;
 use fastrand::Rng;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    Compare, CompareSpec, Estimate, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, Verdict, WorkloadName,
+    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, Verdict, WorkloadName,
     WorkloadSpec,
 };
 
-const ROUNDS: u32 = 40;
+const ROUNDS: u32 = MOST;
 /// From boot to boot (log-normal): KVM guests with two CPUs show 10 to 30 % at a queue depth of 1.
 const BOOTS: f64 = 0.2;
 /// From turn to turn of a boot.
@@ -91,21 +91,6 @@ fn logs(trials: &[TrialRecord]) -> Vec<f64> {
     base.iter().filter_map(|(round, value)| Some(cost(metric, *other.get(round)?) - cost(metric, *value))).collect()
 }
 
-/// A comparison that stops when it has decided: after how many rounds, and with which ratio.
-fn compared(logs: &[f64], analyses: &InterimAnalyses) -> (Verdict, u32, Estimate) {
-    let mut found = (Verdict::Inconclusive, 0, Estimate { median: 1.0, interval: None });
-    for rounds in (1..=logs.len() as u32).filter(|rounds| analyses.at(*rounds)) {
-        let so_far = &logs[..rounds as usize];
-        let ratio =
-            Estimate { median: estimate(so_far.to_vec()).median.exp(), interval: analyses.interval(so_far).map(exp) };
-        found = (decide(&ratio, analyses.p(so_far), 0.02), rounds, ratio);
-        if found.0.is_decided() {
-            break;
-        }
-    }
-    found
-}
-
 /// The share of differences reported, of intervals with the truth, and the mean of rounds.
 fn simulated(one_boot: bool, effect: f64, drift: Drift, runs: u64) -> (f64, f64, f64) {
     let analyses = InterimAnalyses::new(ROUNDS, 0);
@@ -115,7 +100,8 @@ fn simulated(one_boot: bool, effect: f64, drift: Drift, runs: u64) -> (f64, f64,
         let plan = plan(one_boot, random.u64(..));
         let logs = logs(&trials(&plan, effect, drift, &mut random));
         assert_eq!(logs.len(), ROUNDS as usize);
-        let (verdict, rounds, ratio) = compared(&logs, &analyses);
+        let mut of_rounds = logs.into_iter();
+        let (verdict, ratio, rounds) = compared(|| of_rounds.next().unwrap(), &analyses, ROUNDS);
         differ += u64::from(matches!(verdict, Verdict::Slower | Verdict::Faster));
         hold += u64::from(ratio.interval.is_some_and(|i| (i.low..=i.high).contains(&effect.exp())));
         all_rounds += u64::from(rounds);
