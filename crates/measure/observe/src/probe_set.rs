@@ -229,16 +229,11 @@ impl<'a, const N: usize> From<&'a [u64; N]> for HostDevice<'a> {
 impl HostDevice<'_> {
     /// What its events have in common; `None` where there is no device.
     fn filter(self) -> Option<String> {
-        match self {
-            HostDevice::Blocks(devices) => {
-                let any: Vec<String> = devices.iter().map(|device| format!("dev == {device}")).collect();
-                (!any.is_empty()).then(|| any.join(" || "))
-            }
-            HostDevice::Interfaces(names) => {
-                let any: Vec<String> = names.iter().map(|name| format!("name == \"{name}\"")).collect();
-                (!any.is_empty()).then(|| any.join(" || "))
-            }
-        }
+        let any: Vec<String> = match self {
+            HostDevice::Blocks(devices) => devices.iter().map(|device| format!("dev == {device}")).collect(),
+            HostDevice::Interfaces(names) => names.iter().map(|name| format!("name == \"{name}\"")).collect(),
+        };
+        (!any.is_empty()).then(|| any.join(" || "))
     }
 }
 
