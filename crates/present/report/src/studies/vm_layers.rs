@@ -10,29 +10,30 @@ use vmtax_recording::Recording;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
-    let origin = origin(recording);
-    let traced = format!("traced for {:.1} s", found.seconds);
     let main = found.requests.first().zip(found.layers.columns.first());
-    let ended = found.ended.then(|| {
-        format!(
-            "{} ended after {:.1} s: the figures are of the requests until then.",
-            vm::name(&found.vm),
-            found.seconds
-        )
-    });
+    Report {
+        answer: main.map_or_else(|| idle(found), |(requests, column)| answer(requests, column)),
+        sections: sections(found),
+        ..traced(recording, found, ("Block requests", "requests"))
+    }
+}
+
+/// What a report of a traced VM has whatever was traced: `title` and `traced` are what that is called.
+pub(super) fn traced<'a>(recording: &'a Recording, found: &'a VmLayers, (title, traced): (&str, &str)) -> Report<'a> {
+    let (origin, name) = (origin(recording), vm::name(&found.vm));
+    let time = format!("traced for {:.1} s", found.seconds);
+    let ended = || format!("{name} ended after {:.1} s: the figures are of the {traced} until then.", found.seconds);
     Report {
         study: "layers",
-        title: format!("Block requests of {}, by layer and state", vm::name(&found.vm)),
-        basis: [vm::basis(&found.vm), vec![traced, when(&recording.manifest.started)], host(recording)].concat(),
-        answer: main.map_or_else(|| idle(found), |(requests, column)| answer(requests, column)),
+        title: format!("{title} of {name}, by layer and state"),
+        basis: [vm::basis(&found.vm), vec![time, when(&recording.manifest.started)], host(recording)].concat(),
         next: vec![format!("{} --details", origin.command), format!("vmtax profile --vm {}", found.vm.pid)],
         advice: found.layers.advice.clone(),
         notices: vec![
             Notice::missing("Not observed", vm::missing(missing(found))),
-            Notice::warnings(ended.into_iter().collect()),
+            Notice::warnings(found.ended.then(ended).into_iter().collect()),
         ],
-        sections: sections(found),
-        method: if main.is_some() { vec![found.layers.method.clone()] } else { Vec::new() },
+        method: if found.layers.columns.is_empty() { Vec::new() } else { vec![found.layers.method.clone()] },
         origin,
         ..Report::default()
     }

@@ -1,38 +1,16 @@
 //! `layers --device net --vm`: where the time of a running VM's packets goes, as its host sees them.
 
 use super::layers::{self, largest_layers, largest_states, words};
-use super::vm_layers::{missing, rate};
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
+use super::vm_layers::{rate, traced};
+use crate::engine::{Block, Cell, Column, Report, Section, Table};
 use crate::number::{count, counted, nanoseconds};
-use crate::text::when;
-use crate::view::{host, origin, vm};
+use crate::view::vm;
 use vmtax_model::{LayerColumn, RequestKind, VmLayers, VmPackets};
 use vmtax_recording::Recording;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
-    let origin = origin(recording);
-    let traced = format!("traced for {:.1} s", found.seconds);
-    let ended = found.ended.then(|| {
-        let name = vm::name(&found.vm);
-        format!("{name} ended after {:.1} s: the figures are of the packets until then.", found.seconds)
-    });
-    Report {
-        study: "layers",
-        title: format!("Packets of {}, by layer and state", vm::name(&found.vm)),
-        basis: [vm::basis(&found.vm), vec![traced, when(&recording.manifest.started)], host(recording)].concat(),
-        answer: answer(found),
-        next: vec![format!("{} --details", origin.command), format!("vmtax profile --vm {}", found.vm.pid)],
-        advice: found.layers.advice.clone(),
-        notices: vec![
-            Notice::missing("Not observed", vm::missing(missing(found))),
-            Notice::warnings(ended.into_iter().collect()),
-        ],
-        sections: sections(found),
-        method: if found.packets.is_empty() { Vec::new() } else { vec![found.layers.method.clone()] },
-        origin,
-        ..Report::default()
-    }
+    Report { answer: answer(found), sections: sections(found), ..traced(recording, found, ("Packets", "packets")) }
 }
 
 /// A sentence or two for each direction of the card with most packet time.

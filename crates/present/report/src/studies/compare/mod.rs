@@ -1,6 +1,9 @@
 //! `compare`: the significant differences of each variant from the baseline.
 
+mod next;
+
 pub use crate::number::duration;
+pub use next::estimated;
 
 use crate::ReportError;
 use crate::charts::intervals::{Intervals, change, verdict as sentence};
@@ -10,8 +13,9 @@ use crate::number::{count, counted, percent, value};
 use crate::text::when;
 use crate::view::verdict::{self, interval, tone};
 use crate::view::{self, host, origin};
+use next::{more, next};
 use serde::Serialize;
-use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Probes, Verdict, WorkloadName, shell_line};
+use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
@@ -71,50 +75,6 @@ fn measured_on(recording: &Recording) -> Vec<String> {
     let common: Vec<String> = plan.common_settings().iter().map(|(key, value)| format!("{key}={value}")).collect();
     let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
     [view::guests_in_short(plan), work].into_iter().chain(common).collect()
-}
-
-/// What a budget has above the time that its rounds took so far.
-const BUDGET_MARGIN: f64 = 1.25;
-
-/// The longest run that is proposed, s: a noise that takes more is to be reduced first.
-const MAX_PROPOSED_S: u32 = 3600;
-
-/// Of a difference the layers that cause it, where they can be traced. Else what decides more: the rounds that are estimated
-/// to do for all metrics, else for those that only the correction for their number leaves open, else the checks of the
-/// host, which is too noisy.
-fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
-    let rows = findings.against.iter().flat_map(|against| &against.rows);
-    let differs = |row: &Compared| matches!(row.comparison.verdict, Verdict::Slower | Verdict::Faster);
-    let plan = &recording.plan;
-    let is_of_disk = !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
-    if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.clone().any(differs) {
-        return view::as_line(&view::with_option(&recording.manifest.command, "--layers", None));
-    }
-    let open: Vec<&Compared> = rows.filter(|row| !row.comparison.verdict.is_decided()).collect();
-    let corrected: Vec<&Compared> = open.iter().copied().filter(|row| row.is_left_open_by_correction()).collect();
-    match more(findings, &open).or_else(|| more(findings, &corrected)) {
-        _ if open.is_empty() => None,
-        Some((rounds, _)) if takes_s(findings, rounds) <= MAX_PROPOSED_S => {
-            let takes_s = takes_s(findings, rounds);
-            let rounds = findings.rounds + rounds;
-            let budget_s = plan.comparison().and_then(|comparison| comparison.budget_s);
-            let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| match takes_s {
-                0..=600 => format!("{takes_s}s"),
-                _ => format!("{}m", takes_s.div_ceil(60)),
-            });
-            let command = view::with_option(&recording.manifest.command, "--rounds", Some(&rounds.to_string()));
-            let command =
-                more_time.map_or(command.clone(), |time| view::with_option(&command, "--budget", Some(&time)));
-            view::as_line(&command)
-        }
-        None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
-        _ => Some("vmtax doctor".to_owned()),
-    }
-}
-
-/// How long a run with so many more rounds may take, s.
-fn takes_s(findings: &CompareFindings, more: u32) -> u32 {
-    (f64::from(findings.rounds + more) * findings.round_s * BUDGET_MARGIN).ceil() as u32
 }
 
 /// The findings, with what was found by layer, where that was asked for.
@@ -317,37 +277,6 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
         ),
     };
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
-}
-
-/// How many more rounds would decide all of these, and how many seconds they take.
-fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
-    let wanted = open.iter().map(|r| r.rounds_needed).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
-    // The estimate may be exceeded already: by chance, or since the difference is smaller.
-    let more = wanted.saturating_sub(findings.rounds).max(findings.rounds / 4).max(1);
-    Some((more, f64::from(more) * findings.round_s))
-}
-
-/// The rounds that a running comparison is estimated to need, with so many seconds left.
-pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
-    let open: Vec<&Compared> =
-        findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.comparison.verdict.is_decided()).collect();
-    let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
-    let wanted = percent(findings.min_effect);
-    let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
-    match more(findings, &open) {
-        Some((rounds, s)) if s <= left_s => {
-            format!("{begin}: resolving {wanted} takes about {rounds} more, {}", duration(s))
-        }
-        Some((rounds, s)) => format!(
-            "{begin}: resolving {wanted} for every metric takes about {rounds} more, {}; the time limit ends in {}",
-            duration(s),
-            duration(left_s)
-        ),
-        None => format!(
-            "{begin}: {wanted} cannot be resolved for every metric; the time limit ends in {}",
-            duration(left_s)
-        ),
-    }
 }
 
 /// "n = 12 rounds: stopped before 40, every result is conclusive", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
