@@ -158,7 +158,7 @@ fn exceeding(report: &Report<'_>) -> Vec<String> {
         let share = |at: usize, cell: &Cell| {
             let head = table.columns.get(at)?.name.as_str();
             let (value, half, unit) = figure(&cell.text)?;
-            let is_share = unit == "%" || (unit.is_empty() && matches!(head, "%" | "of it service"));
+            let is_share = unit == "%" || (unit.is_empty() && matches!(head, "%" | "service time %"));
             (is_share && !NO_PARTS.contains(&head)).then_some((value, half))
         };
         let sum = |cells: Vec<(f64, f64)>| cells.iter().map(|(value, half)| value - half).sum::<f64>();

@@ -22,7 +22,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         Column::words("mean of traced requests"),
         Column::figures(scale.unit),
         Column::figures("%"),
-        Column::figures("of it service"),
+        Column::figures("service time %"),
         Column::words("").spare(1),
     ];
     let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
@@ -54,7 +54,7 @@ pub fn sums(column: &LayerColumn) -> Table {
     let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
     let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
     let percent =
-        "Both percentages are of the whole request; of it service: the part that is service time, without waits.";
+        "Both percentages are of the whole request; service time %: without its waits.";
     table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
 }
 
