@@ -30,7 +30,6 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 
 test: ## install what is missing, build, run all tests; some boot guests
 	@scripts/setup test
-	@$(MAKE) --no-print-directory build
 	@rm -f $(SKIPPED); status=0; all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
 	VMTAX_SKIPPED=$(SKIPPED) $$all || status=$$?; \
 	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; exit $$status

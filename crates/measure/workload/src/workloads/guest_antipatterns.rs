@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 workload! {
-    GuestAntipatterns: "guest-kernel code that causes avoidable exits and waits, each with its fix, in the micro-guest (no operating system)";
+    GuestAntipatterns: "avoidable exits and waits of guest kernels, with fixes, in the micro-guest";
     count: u32 = count(
         "count", "500", (2, 1_000_000),
         "how often each antipattern and each fix; what takes milliseconds, at most 50 times",
