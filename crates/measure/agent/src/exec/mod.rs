@@ -17,9 +17,7 @@ pub(crate) use root::{ROOT, prepare};
 use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{
-    Execution, Measure, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName, WorkloadSpec,
-};
+use vmtax_model::{Execution, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName, WorkloadSpec};
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
 
@@ -80,8 +78,9 @@ pub(crate) fn run(
     let counted = after.since(&before);
     let execution =
         Execution { status, left, busy_s: counted.busy_s, stolen_s: counted.stolen_s, ..Execution::default() };
-    let measures = usage::measures(wall, &usage, &counted);
-    let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
+    let (measures, unsupported) = usage::measures(wall, &usage, &counted);
+    let notes = if guest { root::notes(places) } else { Vec::new() };
+    let result = TrialResult { measures, unsupported, notes, ..result(wall) };
     let shipped = switched_off.map_err(Failure::Trial).and_then(|()| match &mut trace {
         Some(trace) => ship(&mut |frame| send_frame(channel, frame), |ship| trace.save(ship)),
         None => Ok(()),
@@ -95,7 +94,7 @@ pub(crate) fn run(
     }
 }
 
-fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialResult {
+fn result(wall: Duration) -> TrialResult {
     let timer = Timer {
         source: TimerSource::ClockGettime,
         mhz: 1000.0,
@@ -104,5 +103,5 @@ fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialRe
         reason: Some("a command is timed as a whole".to_owned()),
     };
     let new = TrialResult::new(WorkloadSpec::new(WorkloadName::Exec), timer, kernel());
-    TrialResult { measures, notes, total_s: wall.as_secs_f64(), ..new }
+    TrialResult { total_s: wall.as_secs_f64(), ..new }
 }

@@ -1,10 +1,11 @@
 //! The resources that a command used: by its own counters, and by the machine's.
 
-use procfs::ProcResult;
 use procfs::process::{self, Process};
 use std::fs;
 use std::time::Duration;
-use vmtax_model::{Measure, Metric};
+use vmtax_model::{Measure, Metric, Unsupported};
+
+const NO_IO: &str = "the kernel does not count the I/O of processes (CONFIG_TASK_IO_ACCOUNTING)";
 
 /// Counters that only grow.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,8 +14,8 @@ pub(super) struct Counters {
     busy_ns: Option<u64>,
     /// Clock ticks that a hypervisor took and reported; in a guest.
     stolen_ticks: Option<u64>,
-    /// Of this process and all it waited for: bytes and calls.
-    io: Io,
+    /// Of this process and all it waited for: bytes and calls; `None` where the kernel does not count them.
+    io: Option<Io>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -30,7 +31,7 @@ struct Io {
 pub(super) struct Usage {
     pub busy_s: Option<f64>,
     pub stolen_s: Option<f64>,
-    io: Io,
+    io: Option<Io>,
 }
 
 impl Counters {
@@ -39,7 +40,7 @@ impl Counters {
         Counters {
             busy_ns: guest.then(|| busy(&read("/proc/schedstat"))).flatten(),
             stolen_ticks: guest.then(|| stolen(&read("/proc/stat"))).flatten(),
-            io: Io::below().unwrap_or_default(),
+            io: Io::below(),
         }
     }
 
@@ -50,18 +51,18 @@ impl Counters {
         Usage {
             busy_s: seconds(self.busy_ns, before.busy_ns, 1e9),
             stolen_s: seconds(self.stolen_ticks, before.stolen_ticks, ticks),
-            io: self.io.minus(&before.io),
+            io: self.io.zip(before.io).map(|(after, before)| after.minus(&before)),
         }
     }
 }
 
 impl Io {
     /// Of what this process waited for. What it copied itself is its one thread's, and not the command's.
-    fn below() -> ProcResult<Io> {
-        let process = Process::myself()?;
+    fn below() -> Option<Io> {
+        let process = Process::myself().ok()?;
         let of =
             |io: process::Io| Io { read: io.rchar, written: io.wchar, read_calls: io.syscr, write_calls: io.syscw };
-        Ok(of(process.io()?).minus(&of(process.task_main_thread()?.io()?)))
+        Some(of(process.io().ok()?).minus(&of(process.task_main_thread().ok()?.io().ok()?)))
     }
 
     fn minus(&self, other: &Io) -> Io {
@@ -87,26 +88,33 @@ fn stolen(stat: &str) -> Option<u64> {
     stat.lines().find(|line| line.starts_with("cpu "))?.split_whitespace().nth(8)?.parse().ok()
 }
 
-/// The command's figures.
-pub(super) fn measures(wall: Duration, usage: &libc::rusage, counted: &Usage) -> Vec<Measure> {
+/// The command's figures, and those that the kernel does not count.
+pub(super) fn measures(wall: Duration, usage: &libc::rusage, counted: &Usage) -> (Vec<Measure>, Vec<Unsupported>) {
     let time = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let io = &counted.io;
+    let io = |figure: fn(&Io) -> u64| counted.io.as_ref().map(figure);
     let figures = [
-        (Metric::ExecWall, wall.as_secs_f64()),
-        (Metric::ExecUser, time(usage.ru_utime)),
-        (Metric::ExecSystem, time(usage.ru_stime)),
-        (Metric::ExecMemory, usage.ru_maxrss as f64 / 1024.0),
-        (Metric::ExecVoluntary, usage.ru_nvcsw as f64),
-        (Metric::ExecInvoluntary, usage.ru_nivcsw as f64),
-        (Metric::ExecMinorFaults, usage.ru_minflt as f64),
-        (Metric::ExecMajorFaults, usage.ru_majflt as f64),
-        (Metric::ExecReadCalls, io.read_calls as f64),
-        (Metric::ExecWriteCalls, io.write_calls as f64),
-        (Metric::ExecRead, mib(io.read)),
-        (Metric::ExecWritten, mib(io.written)),
+        (Metric::ExecWall, Some(wall.as_secs_f64())),
+        (Metric::ExecUser, Some(time(usage.ru_utime))),
+        (Metric::ExecSystem, Some(time(usage.ru_stime))),
+        (Metric::ExecMemory, Some(usage.ru_maxrss as f64 / 1024.0)),
+        (Metric::ExecVoluntary, Some(usage.ru_nvcsw as f64)),
+        (Metric::ExecInvoluntary, Some(usage.ru_nivcsw as f64)),
+        (Metric::ExecMinorFaults, Some(usage.ru_minflt as f64)),
+        (Metric::ExecMajorFaults, Some(usage.ru_majflt as f64)),
+        (Metric::ExecReadCalls, io(|io| io.read_calls).map(|n| n as f64)),
+        (Metric::ExecWriteCalls, io(|io| io.write_calls).map(|n| n as f64)),
+        (Metric::ExecRead, io(|io| io.read).map(mib)),
+        (Metric::ExecWritten, io(|io| io.written).map(mib)),
     ];
-    figures.into_iter().map(|(metric, value)| Measure { metric, value }).collect()
+    let (mut measures, mut unsupported) = (Vec::new(), Vec::new());
+    for (metric, value) in figures {
+        match value {
+            Some(value) => measures.push(Measure { metric, value }),
+            None => unsupported.push(Unsupported { metric, reason: NO_IO.to_owned() }),
+        }
+    }
+    (measures, unsupported)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A line of a report's tables and pictures: a metric, or a figure that a command printed of itself.
 
 use crate::view::{by_workload, verdict};
-use vmtax_model::{Better, Findings, Machine, MachineColumn, Metric, PrintedRow, Spread, TrialRecord, Unit};
+use vmtax_model::{Better, Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit};
 
 /// What stands above figures that a person named.
 const NAMED: &str = "--metric";
@@ -96,16 +96,6 @@ impl<'a> MetricRow<'a> {
     /// A machine's column.
     pub fn column(&self, machine: Machine) -> Option<&'a MachineColumn> {
         self.machines.iter().find(|c| c.machine == machine)
-    }
-
-    /// Whether a guest's kernel does not count this: a count of I/O that is 0 there, and not natively.
-    pub fn is_not_counted(&self, machine: Machine, spread: &Spread) -> bool {
-        use Metric::{ExecRead, ExecReadCalls, ExecWriteCalls, ExecWritten};
-        let native = self.column(Machine::NATIVE).and_then(|c| c.spread.as_ref());
-        machine.is_guest()
-            && matches!(self.what, What::Metric(ExecRead | ExecReadCalls | ExecWriteCalls | ExecWritten))
-            && spread.max == 0.0
-            && native.is_some_and(|native| native.min > 0.0)
     }
 
     /// The values on a machine with their rounds, as the trials gave them.

@@ -124,7 +124,10 @@ pub fn sections<'a>(recording: &'a Recording, findings: &'a Findings, rows: &[Me
     }
     let latencies = latencies(recording, findings);
     let mut all = vec![
-        Section::new("Compared with native", vec![costs(findings, rows)]),
+        Section::new(
+            if view::is_compared(findings) { "Compared with native" } else { "Results" },
+            vec![costs(findings, rows)],
+        ),
         Section::detail("Every figure", vec![Block::Table(every_figure(findings, rows))]),
     ];
     if !latencies.is_empty() {
@@ -180,12 +183,12 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
 /// A row for each metric: what it is natively and on each guest, and the guest's cost over native's.
 fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
     let machines = machines(findings);
-    let intervals = view::has_intervals(findings);
+    let (compared, intervals) = (view::is_compared(findings), view::has_intervals(findings));
     let mut columns = vec![Column::words("metric").broken(22, 12)];
     for machine in &machines {
         columns.push(Column::figures(machine.as_str()).spare(if machine.is_guest() { 4 } else { 6 }));
         columns.push(Column::figures("spread").spare(1));
-        if machine.is_guest() {
+        if compared && machine.is_guest() {
             columns.push(Column::figures(if machines.len() > 2 {
                 format!("overhead {machine}")
             } else {
@@ -203,9 +206,9 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
             for machine in &machines {
                 let found = row.column(*machine);
                 let spread = found.and_then(|c| c.spread.as_ref());
-                cells.push(median(row, found, spread).into());
+                cells.push(median(row, found).into());
                 cells.push(spread.and_then(|s| s.relative_spread).map_or(String::new(), plus_minus).into());
-                if machine.is_guest() {
+                if compared && machine.is_guest() {
                     overhead_cells(&mut cells, row, found, intervals);
                 }
             }
@@ -215,11 +218,10 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
     table.notes(notes(findings, rows))
 }
 
-fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
-    match (found, spread) {
-        (Some(c), Some(s)) if row.is_not_counted(c.machine, s) => "n/a".to_owned(),
-        (_, Some(s)) => value(row.unit, s.median),
-        (Some(c), None) if c.unsupported.is_some() => "none".to_owned(),
+fn median(row: &MetricRow, found: Option<&MachineColumn>) -> String {
+    match found {
+        Some(MachineColumn { spread: Some(spread), .. }) => value(row.unit, spread.median),
+        Some(MachineColumn { unsupported: Some(_), .. }) => "n/a".to_owned(),
         _ => NONE.to_owned(),
     }
 }
@@ -245,35 +247,42 @@ fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&Machin
 
 /// What the table's signs mean and what it leaves out.
 fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !guests(findings).is_empty() {
+    let mut notes = vec!["Medians over rounds.".to_owned()];
+    if view::is_compared(findings) {
         let sure =
             if view::has_intervals(findings) { " In parentheses: inconclusive, the 95 % CI contains ×1." } else { "" };
-        notes.push(format!(
-            "Medians over rounds. Overhead: the median of the rounds' ratios guest ÷ native (paired), for a rate: native ÷ guest; \
-             above ×1 the guest is slower, or uses more of a resource.{sure}"
-        ));
+        notes[0] += &format!(
+            " Overhead: the median of the rounds' ratios guest ÷ native (paired), for a rate: native ÷ guest; above ×1 \
+             the guest is slower, or uses more of a resource.{sure}"
+        );
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
     if !each.is_empty() {
         notes.push(format!("Spread (IQR/2 ÷ median): {}.", each.join("; ")));
     }
-    let is_counted = |row: &&MetricRow| {
-        !row.machines.iter().any(|c| c.spread.as_ref().is_some_and(|s| row.is_not_counted(c.machine, s)))
-    };
-    let uncounted: Vec<&str> = rows.iter().filter(|row| !is_counted(row)).map(|row| row.label).collect();
-    if !uncounted.is_empty() {
-        notes.push(format!("n/a: the guest's kernel does not count {}.", uncounted.join(", ")));
-    }
     notes.extend(verdict::opposed_note(rows.iter().any(MetricRow::is_opposed)));
     notes.extend(without_ratio(rows));
     notes.extend(fewer_rounds(findings, rows));
     notes.extend(metric_rows::undirected(rows));
-    let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
-    for (label, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
-        notes.push(format!("No figure for {label} on {}: {}.", c.machine, absence(c)));
-    }
+    notes.extend(without_figure(rows));
     notes
+}
+
+/// The metrics that a machine has no figure for, together where the reason is the same.
+fn without_figure(rows: &[MetricRow]) -> Vec<String> {
+    let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
+    let mut reasons: Vec<(Machine, String, Vec<&str>)> = Vec::new();
+    for (label, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
+        let reason = absence(c);
+        match reasons.iter_mut().find(|(machine, why, _)| (*machine, &*why) == (c.machine, &reason)) {
+            Some((_, _, labels)) => labels.push(label),
+            None => reasons.push((c.machine, reason, vec![label])),
+        }
+    }
+    let note = |(machine, reason, labels): (Machine, String, Vec<&str>)| {
+        format!("n/a: no figure for {} on {machine}: {reason}.", labels.join(", "))
+    };
+    reasons.into_iter().map(note).collect()
 }
 
 /// The metrics with native figures and a guest's, of which a 0 leaves no ratio.
@@ -282,10 +291,7 @@ fn without_ratio(rows: &[MetricRow]) -> Option<String> {
     let has_zero = |row: &&MetricRow| {
         let Some(native) = row.column(Machine::NATIVE).and_then(|column| column.spread.as_ref()) else { return false };
         let mut guests = row.machines.iter().filter(|column| column.machine.is_guest() && column.overhead.is_none());
-        guests.any(|column| {
-            let spread = column.spread.as_ref().filter(|spread| !row.is_not_counted(column.machine, spread));
-            spread.is_some_and(|spread| zero(native) || zero(spread))
-        })
+        guests.any(|column| column.spread.as_ref().is_some_and(|spread| zero(native) || zero(spread)))
     };
     let labels: Vec<&str> = rows.iter().filter(has_zero).map(|row| row.label).collect();
     (!labels.is_empty()).then(|| format!("No ratio, since a round's figure is 0: {}.", labels.join("; ")))
@@ -312,7 +318,7 @@ fn fewer_rounds(findings: &Findings, rows: &[MetricRow]) -> Option<String> {
 }
 
 fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
-    let compared = !guests(findings).is_empty();
+    let compared = view::is_compared(findings);
     let mut columns = vec![Column::words("metric").broken(18, 12), Column::words("machine")];
     columns.extend(["n", "median", "spread"].map(Column::figures));
     if compared {
@@ -343,7 +349,7 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
         return vec![NONE.into(), Cell::from(absence(column)).tone(Tone::Soft)];
     };
     let spread = s.relative_spread.map_or_else(|| NONE.to_owned(), plus_minus);
-    let median = Cell::strong(median(row, Some(column), Some(s)));
+    let median = Cell::strong(median(row, Some(column)));
     let mut cells: Vec<Cell> = vec![s.n.to_string().into(), median, spread.into()];
     if let Some(overhead) = &column.overhead {
         let more = overhead.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });

@@ -30,6 +30,11 @@ pub fn guests(findings: &Findings) -> Vec<Machine> {
     machines(findings).into_iter().filter(|m| m.is_guest()).collect()
 }
 
+/// Whether guests were measured beside native.
+pub fn is_compared(findings: &Findings) -> bool {
+    machines(findings).contains(&Machine::NATIVE) && !guests(findings).is_empty()
+}
+
 /// A machine's column of a row.
 pub fn column(row: &OverheadRow, machine: Machine) -> Option<&MachineColumn> {
     row.machines.iter().find(|c| c.machine == machine)
