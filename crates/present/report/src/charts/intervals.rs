@@ -81,7 +81,7 @@ pub fn deciding(row: &Compared) -> Estimate {
 }
 
 /// The part by which the figure that a row shows changed: a rate is the inverse of its cost.
-pub fn change(row: &Compared) -> f64 {
+fn change(row: &Compared) -> f64 {
     let cost = row.comparison.ratio.median;
     let shown = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
     (shown - 1.0).abs()

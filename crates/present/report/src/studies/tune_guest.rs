@@ -88,14 +88,20 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     };
     let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
         let unit = found.metric.unit();
-        format!(": {}, {} → {}", found.metric.label(), value(unit, before), value(unit, after))
+        format!(" ({}: {} → {}, medians)", found.metric.label(), value(unit, before), value(unit, after))
     });
-    let share = |row: &GuestTuneRow| match row.confirmation {
-        Some(alone) if kept.len() > 1 => format!("{} brought {}", row.candidate.name, gain(&alone)),
-        _ => row.candidate.name.clone(),
+    // A limit that is removed is named "without …".
+    let names = kept.iter().map(|row| row.candidate.name.as_str());
+    let (without, with): (Vec<&str>, Vec<&str>) = names.partition(|name| name.starts_with("without "));
+    let with = (!with.is_empty()).then(|| format!("with {}", with.join(", ")));
+    let changes: Vec<String> = with.into_iter().chain(without.into_iter().map(str::to_owned)).collect();
+    let share = |row: &&GuestTuneRow| Some(format!("{} {}", row.candidate.name, gain(&row.confirmation?)));
+    let shares: Vec<String> = kept.iter().filter_map(share).collect();
+    let shares = match kept.len() {
+        1 => String::new(),
+        _ => format!(" What each saves beside the others: {}.", shares.join("; ")),
     };
-    let shares: Vec<String> = kept.iter().map(|row| share(row)).collect();
-    format!("{what} takes {} less time{figures}. {}.", gain(&total), capitalized(&shares.join("; ")))
+    format!("{what} takes {} less time {}{figures}.{shares}", gain(&total), changes.join(" and "))
 }
 
 /// What part of the time is saved, with its interval.
@@ -180,8 +186,8 @@ fn changes(found: &GuestTuneFindings) -> Table {
     columns.push(Column::words("result"));
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
-        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline, or \
-         beside the change that was confirmed first. Confirmation: beside all others that were left, against these without it, on other boots."
+        "Time with the change ÷ without it (median of the rounds, 95 % CI); below ×1 is faster. Screening: the change alone ÷ the baseline, or \
+         both with the change that was confirmed first. Confirmation: all remaining changes ÷ all but this one, on new boots."
             .to_owned(),
     ];
     for row in &found.candidates {

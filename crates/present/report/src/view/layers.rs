@@ -1,7 +1,10 @@
 //! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
-use vmtax_model::{Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary};
+use vmtax_model::{
+    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary, WorkloadName,
+    WorkloadSpec,
+};
 use vmtax_recording::Recording;
 
 /// A column in full: "Linux guest on tcg, aio=native"; of a running VM "vda, reads".
@@ -163,12 +166,29 @@ pub fn state(state: State) -> &'static str {
 /// What was run: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
-        // Without a limit of time, which time=0 means, the count says how long it runs.
-        let options = w.options.iter().filter(|(key, value)| (key.as_str(), value.as_str()) != ("time", "0"));
-        let options: String = options.map(|(k, v)| format!(" {k}={v}")).collect();
-        format!("{}{options}", w.name)
+        let pattern = (w.name == WorkloadName::Disk).then(|| access_pattern(w)).flatten();
+        let options = w.options.iter().filter(|(key, value)| {
+            // Without a limit of time, which time=0 means, the count says how long it runs.
+            (key.as_str(), value.as_str()) != ("time", "0")
+                && !(pattern.is_some() && ["mode", "operation"].contains(&key.as_str()))
+        });
+        let options =
+            pattern.map(|rw| format!(" rw={rw}")).into_iter().chain(options.map(|(k, v)| format!(" {k}={v}")));
+        format!("{}{}", w.name, options.collect::<String>())
     });
     words.collect::<Vec<_>>().join(", ")
+}
+
+/// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set.
+fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
+    let of = |key: &str| disk.options.get(key).map(String::as_str);
+    match (of("mode"), of("operation")) {
+        (None, None) => None,
+        (Some("random"), Some("write")) => Some("randwrite"),
+        (Some("random"), _) => Some("randread"),
+        (_, Some("write")) => Some("write"),
+        _ => Some("read"),
+    }
 }
 
 /// How many rounds the figures rest on.

@@ -6,7 +6,7 @@ pub use crate::number::duration;
 pub use next::estimated;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, change, verdict as sentence};
+use crate::charts::intervals::{Intervals, verdict as sentence};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
 use crate::number::{count, counted, percent, value};
@@ -334,7 +334,9 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &Comp
             std::iter::once(first).chain(others.iter().map(|(n, word)| format!("{n} {word}"))).collect()
         }
     };
-    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| change(a).total_cmp(&change(b)));
+    // Twice as fast is as large a difference as twice as slow.
+    let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
+    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest = largest
         .map_or(String::new(), |row| format!("; largest difference: {}, {}", row.metric, sentence(row, min_effect)));
     format!("{}{largest}", counts.join(", "))
