@@ -18,7 +18,7 @@ use vmtax_workload::CheckedPlan;
 
 /// How long a VM is diagnosed before it is tuned, s.
 const DIAGNOSED_S: f64 = 10.0;
-/// A remedy that can give back less is not tried.
+/// A remedy that can save less is not tried.
 const MIN_CEILING: f64 = 0.02;
 /// How long a running VM is measured in all, and a setting of it at a time, s.
 const DURATION_S: f64 = 300.0;
@@ -194,7 +194,7 @@ impl TuneOptions {
                 } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live) {
                     Some("--allow does not name live")
                 } else if cause.gain > 0.0 && cause.gain < MIN_CEILING {
-                    Some("it can give back less than 2 % of the time")
+                    Some("it can save less than 2 % of the time")
                 } else {
                     None
                 };

@@ -10,7 +10,7 @@ pub struct Advice {
     pub rule: String,
     /// The finding: one sentence with its figure.
     pub finding: String,
-    /// What the remedies can give back at most: a share of the measured time, 0 to 1. 0 where that is not known.
+    /// What the remedies can save at most: a share of the measured time, 0 to 1. 0 where that is not known.
     pub gain: f64,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,

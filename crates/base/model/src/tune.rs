@@ -65,7 +65,7 @@ pub struct Candidate {
     pub rule: String,
     /// Its finding: one sentence.
     pub finding: String,
-    /// Its ceiling: what it can give back at most, a part of the time, 0 to 1. 0 where that is not known.
+    /// Its ceiling: what it can save at most, a part of the time, 0 to 1. 0 where that is not known.
     pub ceiling: f64,
     /// The change.
     pub change: LiveChange,

@@ -72,7 +72,8 @@ fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
 
 fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     let title = format!("Counters of {:.1} s", found.rates.seconds);
-    let mut all = vec![Section::new(title, vec![Block::Table(top::table([&found.rates]))])];
+    let counters = top::table([&found.rates]).notes(vec![top::meanings(&found.rates)]);
+    let mut all = vec![Section::new(title, vec![Block::Table(counters)])];
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("What threads did in {:.1} s after that", states.seconds);
@@ -92,8 +93,8 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
 }
 
 fn method(found: &VmDiagnosis) -> Vec<String> {
-    let order = "Causes are in the order of the time that their remedies can give back: of the vCPUs' time, of the requests' \
-                 latency; those without such a figure come last. Nothing else observes the VM while its counters are read."
+    let order = "Causes are sorted by the time that their fixes can save at most: of the vCPUs' time, of the requests' latency; \
+                 those without such a figure come last. The counters are read before anything else observes the VM."
         .to_owned();
     [order].into_iter().chain(found.profile.iter().flat_map(|profile| &profile.exits).flat_map(exits::method)).collect()
 }

@@ -37,6 +37,13 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
 }
 
+/// What the columns mean in which this VM has a figure.
+pub(crate) fn meanings(vm: &VmRates) -> String {
+    let known = TOP_COLUMNS.iter().filter(|column| (column.text)(vm) != NONE);
+    let meanings: Vec<String> = known.map(|column| format!("{}: {}", column.name, column.what)).collect();
+    format!("{}.", meanings.join("; "))
+}
+
 fn notes(sample: &TopSample) -> Vec<Notice> {
     match sample.notes.is_empty() {
         true => Vec::new(),

@@ -126,12 +126,12 @@ pub fn moved(findings: &LayerFindings) -> Option<String> {
 pub fn clock(column: &LayerColumn) -> String {
     let clock = &column.clock;
     let drift = if clock.drift_ns == 0.0 {
-        "drift within it".to_owned()
+        "no drift beyond it".to_owned()
     } else {
         format!("drift of {} more", nanoseconds(clock.drift_ns))
     };
     let violations = match clock.violations {
-        0 => "no event before its cause".to_owned(),
+        0 => "no causality violations".to_owned(),
         n => format!("{} violated causality, rejected", requests(n)),
     };
     let marked = below_bound(&[column]).map_or(
