@@ -31,6 +31,9 @@ const MAX_WAIT: u64 = 100;
 /// How long QEMU may take from a push to the notification of it, where nobody else tells when the guest got it, microseconds.
 const NOTIFICATION_US: f64 = 50_000.0;
 
+/// How long a guest may take from NAPI's poll of a packet to its stack's receipt, without a CPU meanwhile, microseconds.
+const RECEIPT_US: f64 = 100_000.0;
+
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
     unstamped: bool,
@@ -47,6 +50,8 @@ pub(crate) struct Join {
     on_tap: Option<OnTap>,
     /// Of a guest that traces, likewise.
     in_queues: Option<InQueues>,
+    /// So long after a request was complete all of its events are known, ticks.
+    follow_after: u64,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
@@ -85,6 +90,7 @@ impl Join {
             in_device: InDevice::default(),
             on_tap: None,
             in_queues: None,
+            follow_after: slack,
             bytes,
             params: MatchParams { view, bound, slack, alone },
             host: HostWindow::new(facts),
@@ -112,8 +118,10 @@ impl Join {
 
     /// For the packets of a network card, whoever sends them: each is an operation.
     pub fn packets(facts: &TraceFacts, bound: u64, guest_alone: bool) -> Self {
-        let join = Join::unstamped(facts, bound);
-        Join { in_queues: Some(InQueues::new(bound, join.params.slack, guest_alone)), ..join }
+        let mut join = Join::unstamped(facts, bound);
+        join.in_queues = Some(InQueues::new(bound, join.params.slack, guest_alone));
+        join.follow_after = join.follow_after.max((facts.tsc_mhz * RECEIPT_US) as u64);
+        join
     }
 
     /// For round trips over the network.
@@ -137,6 +145,7 @@ impl Join {
         let mut join = Join { unstamped: true, ..Join::new(facts, Vec::new(), 0, View::Host, 0) };
         join.params.alone = false;
         join.params.slack = (facts.tsc_mhz * NOTIFICATION_US) as u64;
+        join.follow_after = join.params.slack;
         join
     }
 
@@ -227,7 +236,7 @@ impl Join {
             self.out.rejected.append(&mut in_queues.rejected);
         }
         while let Some(part) = self.complete.front().copied() {
-            if part.complete.at.saturating_add(slack) >= now && now != u64::MAX {
+            if part.complete.at.saturating_add(self.follow_after) >= now && now != u64::MAX {
                 break;
             }
             self.complete.pop_front();

@@ -133,7 +133,11 @@ impl FromBoth<'_> {
             return path;
         }
         let tid = part.issue.tid;
-        let until = interrupt.saturating_add(self.bound).min(self.host.woke_after(tid, from).unwrap_or(u64::MAX));
+        // What the thread delivers later is for another notification: this packet found an interrupt that the guest had not handled yet.
+        let own = |at: C| self.host.passed.at(at).from(from.saturating_add(1)).find(|(_, p)| p.tid == tid);
+        let others = [own(C::NetRx), own(C::NetRxNotify)].into_iter().flatten().map(|(at, _)| at);
+        let next = others.chain(self.host.woke_after(tid, from)).min().unwrap_or(u64::MAX);
+        let until = interrupt.saturating_add(self.bound).min(next);
         let mut injects = self.host.passed.at(C::NetInject).within(from, until);
         if let Some((at, inject)) = injects.find(|(_, p)| p.tid == tid) {
             path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
