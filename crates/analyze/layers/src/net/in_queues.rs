@@ -4,6 +4,7 @@
 use crate::disk::request::{GuestRequest, NOWHERE};
 use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::join::joined::{Reason, Rejected};
+use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use vmtax_model::{Checkpoint, RequestKind};
@@ -15,6 +16,8 @@ const MAX_QUEUED: usize = 16_384;
 const MAX_SKIPPED: usize = 64;
 /// So many are kept until what follows confirms them.
 const MAX_HELD: usize = 1024;
+/// So many of those behind one that does not fit tell what was lost.
+const LOOKAHEAD: usize = 8;
 
 /// How well times of both sides compare, and what was observed of them.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +59,45 @@ struct Queue {
     handed: VecDeque<GuestRequest>,
     /// Each with its length; 1 where that is not known.
     taken: VecDeque<(Moment, u64)>,
-    /// Matched, and not confirmed yet: all of one length, behind each other.
-    held: VecDeque<GuestRequest>,
+    /// Matched, and not confirmed yet.
+    held: Vec<GuestRequest>,
+    /// Something was lost, and lengths do not tell what: until nothing is on its way, nothing is matched.
+    unsure: bool,
+}
+
+impl Queue {
+    /// How many of the next that are taken are as long as what was handed over from this position on.
+    fn agrees(&self, position: usize, bound: u64) -> usize {
+        let both = self.handed.iter().skip(position).zip(&self.taken).take(LOOKAHEAD);
+        both.take_while(|(packet, (at, bytes))| fits(packet, *bytes) && packet.issue.at <= at.at.saturating_add(bound))
+            .count()
+    }
+
+    /// From which of those held on each may be another, as well: `lost` of them, or of those behind them, nobody took.
+    fn ambiguous_if_lost(&self, lost: &[GuestRequest], bound: u64) -> usize {
+        let all: Vec<&GuestRequest> = self.held.iter().chain(lost).collect();
+        let is_one = |number: &usize| {
+            let (held, other) = (all[*number], all[*number + lost.len()]);
+            fits(other, held.bytes) && other.issue.at <= held.complete.at.saturating_add(bound)
+        };
+        self.held.len() - (0..self.held.len()).rev().take_while(is_one).count()
+    }
+
+    /// The same if one of this length was taken of which nobody knows.
+    fn ambiguous_if_unknown(&self, bytes: u64) -> usize {
+        let next = |number: usize| self.held.get(number + 1).map_or(bytes, |next| next.bytes);
+        self.held.len()
+            - (0..self.held.len()).rev().take_while(|number| fits(&self.held[*number], next(*number))).count()
+    }
+
+    /// Whether nobody takes anything for so long after this moment.
+    fn rests(&self, at: u64, slack: u64) -> bool {
+        self.taken.front().is_none_or(|(next, _)| next.at > at.saturating_add(slack))
+    }
+}
+
+fn fits(packet: &GuestRequest, bytes: u64) -> bool {
+    bytes <= 1 || packet.bytes <= 1 || packet.bytes == bytes
 }
 
 impl Default for Sight {
@@ -120,15 +160,11 @@ impl InQueues {
     }
 
     fn hand_over(&mut self, packet: GuestRequest) {
-        let queue = match packet.kind {
-            RequestKind::Transmit => &mut self.transmit,
-            _ => &mut self.receive,
-        };
+        let queue = self.queue(packet.kind);
         queue.handed.push_back(packet);
-        if queue.handed.len() > MAX_QUEUED {
-            let oldest = queue.handed.pop_front();
-            oldest.into_iter().for_each(|packet| self.lose(&packet));
-        }
+        let oldest = if queue.handed.len() > MAX_QUEUED { queue.handed.pop_front() } else { None };
+        let lost: Vec<GuestRequest> = oldest.into_iter().filter(|packet| self.counts(packet)).collect();
+        self.lose(packet.kind, &lost);
     }
 
     /// Matches all that was taken so long before `now` that what was handed over meanwhile is known.
@@ -148,10 +184,11 @@ impl InQueues {
     pub fn finish(&mut self) {
         self.settle(u64::MAX);
         for kind in [RequestKind::Transmit, RequestKind::Receive] {
+            let left: Vec<GuestRequest> = mem::take(&mut self.queue(kind).handed).into();
+            // What came last may not have been taken before the guest's trace ended.
+            let lost: Vec<GuestRequest> = left.into_iter().filter(|packet| self.counts(packet)).collect();
+            self.lose(kind, &lost);
             self.confirm(kind);
-            for packet in mem::take(&mut self.queue(kind).handed) {
-                self.lose(&packet);
-            }
         }
     }
 
@@ -160,7 +197,7 @@ impl InQueues {
         let of = |queue: &Queue| {
             let handed = queue.handed.iter().map(|packet| packet.issue.at).find(|at| *at >= since);
             let taken = queue.taken.front().map(|(moment, _)| moment.at);
-            handed.into_iter().chain(taken).chain(queue.held.front().map(GuestRequest::begin)).min()
+            handed.into_iter().chain(taken).chain(queue.held.first().map(GuestRequest::begin)).min()
         };
         [&self.transmit, &self.receive].into_iter().filter_map(of).min()
     }
@@ -179,54 +216,70 @@ impl InQueues {
     fn take(&mut self, kind: RequestKind, moment: Moment, bytes: u64) {
         let Sight { bound, slack, .. } = self.sight;
         let queue = self.queue(kind);
-        let fits = |packet: &GuestRequest| bytes <= 1 || packet.bytes <= 1 || packet.bytes == bytes;
         let until = |more: u64| {
             let latest = moment.at.saturating_add(more);
             queue.handed.iter().take_while(move |packet| packet.issue.at <= latest)
         };
-        match until(bound).take(MAX_SKIPPED + 1).position(fits) {
-            Some(skipped) => {
-                let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
-                let Some(packet) = queue.handed.pop_front() else { return };
-                if !lost.is_empty() {
-                    self.contradict(kind);
-                    lost.iter().for_each(|packet| self.lose(packet));
-                }
-                self.hold(GuestRequest { complete: moment, ..packet });
+        let is_there = until(bound).next().is_some();
+        let position = until(bound).take(MAX_SKIPPED + 1).position(|packet| fits(packet, bytes));
+        match position {
+            _ if queue.unsure => {
+                let packet = if is_there { queue.handed.pop_front() } else { None };
+                packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Ambiguous));
             }
-            None if until(bound).next().is_none() && until(slack).next().is_some_and(fits) => {
+            Some(0) => self.found(kind, moment),
+            Some(skipped) => match queue.agrees(skipped + 1, bound).cmp(&queue.agrees(0, bound)) {
+                Ordering::Greater => {
+                    let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
+                    self.lose(kind, &lost);
+                    self.found(kind, moment);
+                }
+                Ordering::Less => self.unknown(kind, moment, bytes),
+                Ordering::Equal => {
+                    queue.unsure = true;
+                    self.contradict(kind, 0);
+                    self.unknown(kind, moment, bytes);
+                }
+            },
+            None if !is_there && until(slack).next().is_some_and(|packet| fits(packet, bytes)) => {
                 // Nothing else can be its cause: so the clocks do not agree.
                 let packet = queue.handed.pop_front();
-                self.contradict(kind);
+                let from = queue.ambiguous_if_unknown(bytes);
+                self.contradict(kind, from);
                 packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Violation));
             }
-            None => {
-                self.contradict(kind);
-                if self.sight.has(moment.at) {
-                    let reason = match kind {
-                        RequestKind::Transmit => Reason::NoPacket,
-                        _ => Reason::Missing(Checkpoint::NetRx),
-                    };
-                    self.reject(&handed(kind, bytes, moment, None), reason);
-                }
-            }
+            None => self.unknown(kind, moment, bytes),
+        }
+        self.rest(kind, moment.at);
+    }
+
+    /// The next that was handed over was taken.
+    fn found(&mut self, kind: RequestKind, moment: Moment) {
+        let queue = self.queue(kind);
+        let packet = queue.handed.pop_front().map(|packet| GuestRequest { complete: moment, ..packet });
+        queue.held.extend(packet);
+        if queue.held.len() > MAX_HELD {
+            let oldest = queue.held.remove(0);
+            self.done.push(oldest);
         }
     }
 
-    /// Keeps a packet until another length confirms the order of those before it, or nothing is left that one of them may be instead.
-    fn hold(&mut self, packet: GuestRequest) {
-        let bound = self.sight.bound;
-        if self.queue(packet.kind).held.back().is_some_and(|last| last.bytes != packet.bytes) {
-            self.confirm(packet.kind);
+    /// Confirms what was matched once nothing is on its way.
+    fn rest(&mut self, kind: RequestKind, at: u64) {
+        let Sight { bound, slack, .. } = self.sight;
+        let queue = self.queue(kind);
+        if !queue.rests(at, slack) {
+            return;
         }
-        let queue = self.queue(packet.kind);
-        queue.held.push_back(packet);
-        let is_empty = queue.handed.front().is_none_or(|next| next.issue.at > packet.complete.at.saturating_add(bound));
-        if is_empty {
-            self.confirm(packet.kind);
-        } else if queue.held.len() > MAX_HELD {
-            let oldest = queue.held.pop_front();
-            self.done.extend(oldest);
+        let latest = at.saturating_add(bound);
+        if queue.unsure {
+            let on_its_way = queue.handed.iter().take_while(|packet| packet.issue.at <= latest).count();
+            queue.unsure = false;
+            for packet in queue.handed.drain(..on_its_way).collect::<Vec<_>>() {
+                self.reject(&packet, Reason::Ambiguous);
+            }
+        } else if queue.handed.front().is_none_or(|next| next.issue.at > latest) {
+            self.confirm(kind);
         }
     }
 
@@ -235,21 +288,41 @@ impl InQueues {
         self.done.extend(held);
     }
 
-    /// One was lost, of those that are held perhaps: which is not known.
-    fn contradict(&mut self, kind: RequestKind) {
-        for packet in mem::take(&mut self.queue(kind).held) {
+    /// What was matched from a position on may be wrong.
+    fn contradict(&mut self, kind: RequestKind, from: usize) {
+        for packet in self.queue(kind).held.split_off(from) {
             self.reject(&packet, Reason::Ambiguous);
         }
     }
 
-    /// A packet that nobody took: it does not count where the guest did not trace.
-    fn lose(&mut self, packet: &GuestRequest) {
-        let taken = match packet.kind {
-            RequestKind::Transmit => Checkpoint::NetTx,
-            _ if !self.sight.has(packet.issue.at.saturating_add(self.sight.slack)) => return,
-            _ => Checkpoint::NetGuestPoll,
-        };
-        self.reject(packet, Reason::Missing(taken));
+    /// Packets that nobody took, and those that one of them may be instead.
+    fn lose(&mut self, kind: RequestKind, lost: &[GuestRequest]) {
+        if lost.is_empty() {
+            return;
+        }
+        let bound = self.sight.bound;
+        let from = self.queue(kind).ambiguous_if_lost(lost, bound);
+        self.contradict(kind, from);
+        let last = if kind == RequestKind::Transmit { Checkpoint::NetTx } else { Checkpoint::NetGuestPoll };
+        lost.iter().for_each(|packet| self.reject(packet, Reason::Missing(last)));
+    }
+
+    /// One was taken that was not seen before.
+    fn unknown(&mut self, kind: RequestKind, moment: Moment, bytes: u64) {
+        let from = self.queue(kind).ambiguous_if_unknown(bytes);
+        self.contradict(kind, from);
+        if self.sight.has(moment.at) {
+            let reason = match kind {
+                RequestKind::Transmit => Reason::NoPacket,
+                _ => Reason::Missing(Checkpoint::NetRx),
+            };
+            self.reject(&handed(kind, bytes, moment, None), reason);
+        }
+    }
+
+    /// Whether a packet that nobody took counts: not where the guest did not trace.
+    fn counts(&self, packet: &GuestRequest) -> bool {
+        packet.kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
     }
 
     fn reject(&mut self, packet: &GuestRequest, reason: Reason) {
