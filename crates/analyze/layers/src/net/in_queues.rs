@@ -60,7 +60,7 @@ struct Queue {
     /// Each with its length; 1 where that is not known.
     taken: VecDeque<(Moment, u64)>,
     /// Matched, and not confirmed yet.
-    held: Vec<GuestRequest>,
+    held: VecDeque<GuestRequest>,
     /// Something was lost, and lengths do not tell what: until nothing is on its way, nothing is matched.
     unsure: bool,
 }
@@ -197,7 +197,7 @@ impl InQueues {
         let of = |queue: &Queue| {
             let handed = queue.handed.iter().map(|packet| packet.issue.at).find(|at| *at >= since);
             let taken = queue.taken.front().map(|(moment, _)| moment.at);
-            handed.into_iter().chain(taken).chain(queue.held.first().map(GuestRequest::begin)).min()
+            handed.into_iter().chain(taken).chain(queue.held.front().map(GuestRequest::begin)).min()
         };
         [&self.transmit, &self.receive].into_iter().filter_map(of).min()
     }
@@ -229,13 +229,13 @@ impl InQueues {
             }
             Some(0) => self.found(kind, moment),
             Some(skipped) => match queue.agrees(skipped + 1, bound).cmp(&queue.agrees(0, bound)) {
-                Ordering::Greater => {
+                order if order == Ordering::Greater || queue.taken.is_empty() => {
                     let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
                     self.lose(kind, &lost);
                     self.found(kind, moment);
                 }
                 Ordering::Less => self.unknown(kind, moment, bytes),
-                Ordering::Equal => {
+                _ => {
                     queue.unsure = true;
                     self.contradict(kind, 0);
                     self.unknown(kind, moment, bytes);
@@ -258,10 +258,8 @@ impl InQueues {
         let queue = self.queue(kind);
         let packet = queue.handed.pop_front().map(|packet| GuestRequest { complete: moment, ..packet });
         queue.held.extend(packet);
-        if queue.held.len() > MAX_HELD {
-            let oldest = queue.held.remove(0);
-            self.done.push(oldest);
-        }
+        let oldest = if queue.held.len() > MAX_HELD { queue.held.pop_front() } else { None };
+        self.done.extend(oldest);
     }
 
     /// Confirms what was matched once nothing is on its way.
