@@ -1,6 +1,6 @@
-//! What a command's requests to its guest's disk did.
+//! What a command's requests to its guest's disk did, and the packets of its network card.
 
-use crate::{LayerFindings, Machine, Summary};
+use crate::{Batching, LayerFindings, Machine, Summary};
 use serde::{Deserialize, Serialize};
 
 /// What a request of the block layer asks for.
@@ -70,6 +70,45 @@ pub struct DiskUse {
     pub kinds: Vec<KindUse>,
 }
 
+/// The packets of one direction, those that could not be followed among them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PacketUse {
+    /// The direction.
+    pub kind: RequestKind,
+    /// How many there were.
+    pub packets: u64,
+    /// How many of these were followed.
+    pub followed: u64,
+    /// Bytes of those that both sides show, with their Ethernet headers.
+    pub bytes: u64,
+    /// Of those followed: from the guest's stack to QEMU's backend, or from there to the guest's stack.
+    pub time: Summary,
+    /// How many one doorbell or interrupt served.
+    pub batching: Vec<Batching>,
+}
+
+/// How a guest's network card was used while its command ran once more, under probes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NicUse {
+    /// Which guest.
+    pub machine: Machine,
+    /// How long the command took under probes, seconds.
+    pub wall_s: f64,
+    /// For how much of that packets were seen: less where a buffer for events became full, seconds.
+    pub observed_s: f64,
+    /// By direction; none where no packet passed the card.
+    pub directions: Vec<PacketUse>,
+}
+
+/// The packets of a command's guests: how the network cards were used, and where the time of a packet goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandPackets {
+    /// Guest by guest.
+    pub nics: Vec<NicUse>,
+    /// A column for each guest and direction, which is its variant's name.
+    pub layers: LayerFindings,
+}
+
 /// The requests of a command's guests: how the disks were used, and where the time of a request goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandLayers {
@@ -78,4 +117,7 @@ pub struct CommandLayers {
     /// A column for each guest and kind of request, which is its variant's name; of each guest those first that took most
     /// time.
     pub layers: LayerFindings,
+    /// The same of their network cards; null where they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<CommandPackets>,
 }

@@ -67,7 +67,7 @@ pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternR
 pub use change_cost::ChangeCost;
 pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GROUP, Scope, Side, Source, State};
-pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
+pub use command_layers::{CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use cpu_contention::{CpuContention, RunQueueCause};
 pub use event_cost::{EventCost, EventCosts, EventKind};

@@ -241,6 +241,9 @@ pub struct GuestDisk {
 /// The guest's network card that is measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestNic {
+    /// As the guest's kernel calls it, as `eth0`; empty in recordings of an older vmtax.
+    #[serde(default)]
+    pub name: String,
     /// The interrupts of its receive queues.
     pub interrupts: Vec<u32>,
 }

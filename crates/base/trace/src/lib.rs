@@ -70,5 +70,5 @@ pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
     Moment, Packet, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
 };
-pub use packet::{Payload, payload, payload_word};
+pub use packet::{Payload, frame_length, payload, payload_word};
 pub use ring::{CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_stats};

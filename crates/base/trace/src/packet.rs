@@ -7,6 +7,13 @@ const ETHERNET: usize = 14;
 const TYPE: usize = 12;
 /// `ETH_P_IP`.
 const IPV4: [u8; 2] = [8, 0];
+/// `ETH_P_IPV6`, and the bytes of its header, which the length in it does not count (RFC 8200).
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const IPV6_HEADER: usize = 40;
+/// `ETH_P_ARP`; how it begins for Ethernet and IPv4, and its bytes then (RFC 826).
+const ARP: [u8; 2] = [8, 6];
+const ARP_OF_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const ARP_BYTES: usize = 28;
 /// Least bytes of an IPv4 header.
 const LEAST_IP: usize = 20;
 const UDP: u8 = 17;
@@ -39,6 +46,28 @@ pub fn payload_word(head: &[u8], piece: Option<u64>, next: Option<u64>) -> Optio
         Some(piece) if piece < at + WORD => None,
         _ => head.get(at..at + WORD).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes),
     }
+}
+
+/// How long a frame is whose first bytes these are, from its Ethernet header on, bytes: by the length in its header of IP, or as ARP's are.
+/// With or without a header of virtio-net before it. `None` for any other.
+pub fn frame_length(bytes: &[u8]) -> Option<u64> {
+    BEFORE.into_iter().find_map(|before| {
+        let frame = bytes.get(before..)?;
+        let within = frame.get(ETHERNET..)?;
+        let word = |at: usize| within.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+        let length = match [*frame.get(TYPE)?, *frame.get(TYPE + 1)?] {
+            IPV4 => {
+                let first = *within.first().filter(|first| **first >> 4 == 4)?;
+                let header = within.get(..usize::from(first & 0xf) * 4);
+                header.filter(|header| header.len() >= LEAST_IP && is_whole(header))?;
+                word(2)?
+            }
+            IPV6 => IPV6_HEADER + within.first().filter(|first| **first >> 4 == 6).and_then(|_| word(4))?,
+            ARP => within.get(..ARP_OF_IPV4.len()).filter(|begin| **begin == ARP_OF_IPV4).map(|_| ARP_BYTES)?,
+            _ => return None,
+        };
+        Some((ETHERNET + length) as u64)
+    })
 }
 
 /// Finds the payload of a packet whose first bytes these are, with or without a header of virtio-net. `None` for any other than
@@ -120,9 +149,30 @@ mod tests {
         assert_eq!(payload_word(&packet[..58], None, Some(7)), None);
     }
 
+    #[test]
+    fn a_frame_is_as_long_as_its_headers_say() {
+        for before in BEFORE {
+            let packet = datagram(before);
+            assert_eq!(frame_length(&packet), Some((packet.len() - before) as u64));
+            // Headers alone, as probes read them.
+            assert_eq!(frame_length(&packet[..before + ETHERNET + LEAST_IP]), Some(50));
+            let mut arp = packet[..before + TYPE].to_vec();
+            arp.extend(ARP);
+            arp.extend(ARP_OF_IPV4);
+            assert_eq!(frame_length(&arp), Some(42));
+            let mut ipv6 = packet[..before + TYPE].to_vec();
+            ipv6.extend(IPV6);
+            ipv6.extend([0x60, 0, 0, 0, 1, 2]);
+            assert_eq!(frame_length(&ipv6), Some(14 + 40 + 0x102));
+            ipv6[before + ETHERNET] = 0x40;
+            assert_eq!(frame_length(&ipv6), None);
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut in 0..70_usize) {
+            let _ = frame_length(&bytes);
             let _ = payload_word(&bytes, Some(cut as u64), None);
             let packet = datagram(12);
             if let Some(Payload { at, length }) = payload(&packet[..cut.min(packet.len())]) {

@@ -38,9 +38,12 @@ fn trial(
 ) -> Result<(TrialResult, Observed), Failure> {
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // QEMU's system calls are traced on the host only.
-    let mut trace =
-        GuestTrace::begin(places, probes, probes.follows_requests().then(|| ProbeSet::guest(probes.checkpoints())))
-            .map_err(Failure::Trial)?;
+    let mut trace = GuestTrace::begin(
+        (places, NET_MAC),
+        probes,
+        probes.follows_requests().then(|| ProbeSet::guest(probes.checkpoints())),
+    )
+    .map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
         .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
     let mut series = File::from(series);
@@ -66,11 +69,12 @@ pub(crate) struct GuestTrace {
 }
 
 impl GuestTrace {
-    /// Makes it ready; without a `set` it only tells which device it is.
-    pub fn begin(places: &Places, probes: Probes, set: Option<ProbeSet>) -> Result<GuestTrace, String> {
+    /// Makes it ready, for the disk of `places` or the network card with the address `mac`; without a `set` it only tells which
+    /// device it is.
+    pub fn begin((places, mac): (&Places, &str), probes: Probes, set: Option<ProbeSet>) -> Result<GuestTrace, String> {
         let (mut disk, mut nic) = (None, None);
         if probes == Probes::Network {
-            nic = Some(guest_nic(NET_MAC).map_err(|e| e.to_string())?);
+            nic = Some(guest_nic(mac).map_err(|e| e.to_string())?);
         } else {
             let path = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
             disk = Some(guest_disk(path).map_err(|e| e.to_string())?);

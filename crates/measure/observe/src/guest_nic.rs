@@ -28,7 +28,8 @@ fn nic_in(class: &Path, mac: &str, interrupts: &str) -> Result<GuestNic, ProbeEr
         return Err(not(&format!("its driver is {driver}, not virtio_net")));
     }
     let virtio = file_name(&device).ok_or_else(|| not("it is not a virtio device"))?;
-    Ok(GuestNic { interrupts: of_device(interrupts, &virtio, "input") })
+    let name = card.file_name().to_string_lossy().into_owned();
+    Ok(GuestNic { name, interrupts: of_device(interrupts, &virtio, "input") })
 }
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ mod tests {
         let interrupts = " 30:  9  PCI-MSI 1-edge  virtio3-config\n 31:  9  PCI-MSI 2-edge  virtio3-input.0\n \
                           32:  9  PCI-MSI 3-edge  virtio3-output.0\n";
         let nic = nic_in(&class, "aa", interrupts).unwrap();
-        assert_eq!(nic, GuestNic { interrupts: vec![31] });
+        assert_eq!(nic, GuestNic { name: "eth0".to_owned(), interrupts: vec![31] });
         let refused = |mac| nic_in(&class, mac, interrupts).unwrap_err().to_string();
         assert!(refused("bb").contains("its driver is e1000"), "{}", refused("bb"));
         assert!(refused("cc").contains("has no network card"), "{}", refused("cc"));

@@ -69,9 +69,11 @@ impl ProbeSet {
     }
 
     /// The same without system calls: a command makes many, of which none is a request's. Its requests begin in the block
-    /// layer, where some wait before they are issued.
+    /// layer, where some wait before they are issued, and its packets begin and end in the network stack.
     pub fn guest_of_command(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
-        ProbeSet::guest_without(checkpoints, &[Checkpoint::GuestCall, Checkpoint::GuestReturn])
+        let of_disk = [Checkpoint::GuestCall, Checkpoint::GuestReturn];
+        let of_network = [Checkpoint::NetGuestCall, Checkpoint::NetGuestRead, Checkpoint::NetGuestReturn];
+        ProbeSet::guest_without(checkpoints, &[&of_disk[..], &of_network].concat())
     }
 
     /// The same in somebody's guest: other programs trace there, too, and other devices interrupt.
@@ -116,8 +118,9 @@ impl ProbeSet {
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        let device = device.into().filter();
-        if device.is_none() {
+        let behind = device.into();
+        let device = behind.filter();
+        if device.is_none() && matches!(behind, HostDevice::Blocks(_)) {
             set.missing.push(Missing {
                 what: HOST_DISK.into(),
                 why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
@@ -210,7 +213,8 @@ impl ProbeSet {
 pub enum HostDevice<'a> {
     /// The block devices beneath its disks, as block events print them.
     Blocks(&'a [u64]),
-    /// The interfaces behind its network cards: taps, or the loopback device of the server's network.
+    /// The interfaces behind its network cards: taps, or the loopback device of the server's network; none where packets are not
+    /// followed beyond QEMU.
     Interfaces(&'a [String]),
 }
 

@@ -18,6 +18,7 @@ mod escape_nfs;
 mod exec;
 mod exec_layers;
 mod exec_options;
+mod exec_packets;
 mod faults;
 mod get_qemu;
 mod guest_trace;

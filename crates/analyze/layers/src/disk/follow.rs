@@ -167,8 +167,8 @@ impl Follow<'_> {
             }
         }
         let kicked = path.at(Checkpoint::KvmNotify);
-        path.in_ring = (notifies_seen || self.host.passed.seen(Checkpoint::KvmNotify)) && told.or(kicked).is_none();
-        if path.in_ring {
+        if (notifies_seen || self.host.passed.seen(Checkpoint::KvmNotify)) && told.or(kicked).is_none() {
+            path.in_ring = Some(Checkpoint::GuestIssue);
             return;
         }
         let from = kicked.unwrap_or_else(|| told.unwrap_or(part.issue.at).saturating_sub(bound));

@@ -8,7 +8,9 @@ use crate::net::is_call_of_network;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, EventKind, PROBE_GROUP, Side, TraceFacts};
-use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, payload_word, system_call};
+use vmtax_trace::{
+    EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, frame_length, payload_word, system_call,
+};
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +115,7 @@ impl Readers {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),
+            Some(KernelEvent::Packet(_)) if self.is_of_another_card(event, facts) => return None,
             Some(KernelEvent::Packet(packet)) => GuestEvent::Packet(self.checkpoint(event)?, packet),
             Some(other) => request(other, disk?)?,
             None => return None,
@@ -181,6 +184,12 @@ impl Readers {
         self.interfaces.get(&event.id)?.text(event.data)
     }
 
+    /// Whether a packet passes another interface of the guest's than the measured card, as its loopback device.
+    fn is_of_another_card(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> bool {
+        let card = facts.guest_nic.as_ref().map_or("", |nic| nic.name.as_str());
+        !card.is_empty() && self.interface(event).is_some_and(|interface| interface != card)
+    }
+
     /// Whether events of requests tell of which device they are.
     pub fn tells_devices(&self) -> bool {
         self.probes.values().any(|probe| probe.device.is_some())
@@ -195,16 +204,14 @@ impl Readers {
         let probe = self.probes.get(&event.id)?;
         let number = |field: Option<Field>| field.and_then(|f| f.unsigned(event.data));
         let sector = || number(probe.sector).map(|s| s.wrapping_mul(SECTOR));
+        let head = probe.head.and_then(|head| head.bytes(event.data));
         (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
             kind: number(probe.kind).map(kind_of_header),
             offset: number(probe.offset).or_else(sector),
-            bytes: number(probe.bytes).unwrap_or(1),
+            bytes: number(probe.bytes).or_else(|| head.and_then(frame_length)).unwrap_or(1),
             queue: number(probe.queue),
-            round_trip: probe
-                .head
-                .and_then(|head| head.bytes(event.data))
-                .and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
+            round_trip: head.and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
         })
     }
 }

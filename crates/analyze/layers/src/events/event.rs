@@ -87,7 +87,7 @@ pub(crate) struct Mark {
     pub kind: Option<RequestKind>,
     /// Where on the disk it is, if it is the disk's: other devices' requests have anything there.
     pub offset: Option<u64>,
-    /// How long, perhaps of several that were merged.
+    /// How long, perhaps of several that were merged; 1 where it is not known.
     pub bytes: u64,
     /// QEMU's address for its virtqueue.
     pub queue: Option<u64>,

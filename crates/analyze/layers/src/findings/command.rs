@@ -2,20 +2,18 @@
 
 use super::column::column;
 use super::column_data::ColumnData;
+use super::command_packets::packets;
 use super::distribution::Distribution;
 use super::round_medians::RoundMedians;
+use super::traced_runs::{by_kind, observed_s, of_columns, of_guests};
 use crate::disk::request::GuestRequest;
-use crate::events::trace_reader::Loss;
-use crate::join::joined::Joined;
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::open::{TrialData, read_all};
+use crate::trial::open::TrialData;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vmtax_analysis::add_warning;
 use vmtax_model::{
-    Advice, CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes,
-    REPORT_SCHEMA, RequestKind, TrialRecord, Warning,
+    Advice, CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, Machine, Plan, Probes, RequestKind, TrialRecord,
 };
 use vmtax_rules::Evidence;
 
@@ -24,39 +22,11 @@ use vmtax_rules::Evidence;
 pub fn command<'a>(
     plan: &Plan,
     host: &HostFacts,
-    trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
+    trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)> + Clone,
 ) -> CommandLayers {
-    let (mut disks, mut columns, mut warnings): (_, Vec<LayerColumn>, _) = (Vec::new(), Vec::new(), Vec::new());
-    for (record, folder) in trials.filter(|(record, _)| record.probes == Probes::Layers) {
-        record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
-        let read = match record.failure() {
-            Some(why) => Err(why.to_owned()),
-            None => read_all(&folder, record).map_err(|error| error.to_string()),
-        };
-        match read {
-            Ok(read) => {
-                let wall_s = record.result().and_then(|r| r.value(Metric::ExecWall)).unwrap_or(0.0);
-                let (disk, of_disk) = disk(record.machine, wall_s, read);
-                disks.push(disk);
-                columns.extend(of_disk);
-            }
-            Err(reason) => {
-                let machine = record.machine;
-                add_warning(&mut warnings, &Warning::TrialsMissing { machine, missing: 1, planned: 1, reason });
-            }
-        }
-    }
-    let layers = LayerFindings {
-        schema: REPORT_SCHEMA,
-        rounds_planned: 1,
-        host: None,
-        advice: advice(plan, host, &disks, &columns),
-        columns,
-        differences: Vec::new(),
-        method: METHOD.to_owned(),
-        warnings,
-    };
-    CommandLayers { disks, layers }
+    let (disks, columns, warnings) = of_guests(trials.clone(), Probes::Layers, disk);
+    let advice = advice(plan, host, &disks, &columns);
+    CommandLayers { disks, layers: of_columns(columns, warnings, advice, METHOD), packets: packets(trials) }
 }
 
 const METHOD: &str = "Requests are matched across layers by offset and address, from insertion into the guest's block layer to \
@@ -89,7 +59,7 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
     let in_flight_s = seconds(in_flight(&joined.parts));
     let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
     joined.parts.iter().for_each(|part| kinds.entry(part.kind).or_default().push(*part));
-    let observed_s = ends(&losses).zip(first).map_or(wall_s, |(end, first)| seconds(end.saturating_sub(first)));
+    let observed_s = observed_s(wall_s, &losses, first, mhz);
     let mut of_kind = by_kind(joined);
     let (mut rows, mut columns) = (Vec::new(), Vec::new());
     for (kind, parts) in kinds {
@@ -114,7 +84,7 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
         columns.push(column(machine, kind.label(), &data));
     }
     columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
-    (DiskUse { machine, wall_s, observed_s: observed_s.min(wall_s), under_way_s: in_flight_s, kinds: rows }, columns)
+    (DiskUse { machine, wall_s, observed_s, under_way_s: in_flight_s, kinds: rows }, columns)
 }
 
 /// Time with at least one request in flight, ticks.
@@ -127,25 +97,6 @@ fn in_flight(parts: &[GuestRequest]) -> u64 {
         until = until.max(to);
     }
     sum
-}
-
-/// When a buffer became full, host ticks: later events are lost.
-fn ends(losses: &[Loss]) -> Option<u64> {
-    losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min()
-}
-
-/// Joined requests by kind.
-pub(super) fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
-    let Joined { requests, rejected, threads, may_lack, .. } = joined;
-    let new = || Joined { threads: threads.clone(), may_lack, ..Joined::default() };
-    let mut kinds: BTreeMap<RequestKind, Joined> = BTreeMap::new();
-    for request in requests {
-        kinds.entry(request.kind).or_insert_with(new).requests.push(request);
-    }
-    for rejected in rejected {
-        kinds.entry(rejected.kind).or_insert_with(new).rejected.push(rejected);
-    }
-    kinds
 }
 
 #[cfg(test)]

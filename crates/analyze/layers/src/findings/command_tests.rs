@@ -1,7 +1,8 @@
 //! What requests of a command's say, on made-up ones.
 
 use super::*;
-use crate::join::joined::{Reason, Rejected};
+use crate::events::trace_reader::Loss;
+use crate::join::joined::{Joined, Reason, Rejected};
 use vmtax_model::{Checkpoint, ClockFinding, Estimate, Layer, Row, State, Summary};
 use vmtax_trace::Moment;
 

@@ -2,9 +2,9 @@
 
 use super::column::column;
 use super::column_data::ColumnData;
-use super::command::by_kind;
 use super::distribution::Distribution;
 use super::round_medians::RoundMedians;
+use super::traced_runs::by_kind;
 use crate::error::LayersError;
 use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;

@@ -13,7 +13,9 @@ use crate::disk::request::{Ended, GuestRequest};
 use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::net::follow as net;
 use crate::net::frames::Frames;
+use crate::net::from_both::FromBoth;
 use crate::net::from_host::FromHost;
+use crate::net::in_queues::InQueues;
 use crate::net::on_tap::OnTap;
 use crate::net::packets::PacketTally;
 use crate::request::JoinedRequest;
@@ -29,6 +31,9 @@ const MAX_WAIT: u64 = 100;
 /// How long QEMU may take from a push to the notification of it, where nobody else tells when the guest got it, microseconds.
 const NOTIFICATION_US: f64 = 50_000.0;
 
+/// How long a guest may take from NAPI's poll of a packet to its stack's receipt, without a CPU meanwhile, microseconds.
+const RECEIPT_US: f64 = 100_000.0;
+
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
     unstamped: bool,
@@ -43,6 +48,10 @@ pub(crate) struct Join {
     in_device: InDevice,
     /// Of one whose packets are followed, and not its block requests.
     on_tap: Option<OnTap>,
+    /// Of a guest that traces, likewise.
+    in_queues: Option<InQueues>,
+    /// So long after a request was complete all of its events are known, ticks.
+    follow_after: u64,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
@@ -80,6 +89,8 @@ impl Join {
             servers: BTreeMap::new(),
             in_device: InDevice::default(),
             on_tap: None,
+            in_queues: None,
+            follow_after: slack,
             bytes,
             params: MatchParams { view, bound, slack, alone },
             host: HostWindow::new(facts),
@@ -105,6 +116,14 @@ impl Join {
         Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
     }
 
+    /// For the packets of a network card, whoever sends them: each is an operation.
+    pub fn packets(facts: &TraceFacts, bound: u64, guest_alone: bool) -> Self {
+        let mut join = Join::unstamped(facts, bound);
+        join.in_queues = Some(InQueues::new(bound, join.params.slack, guest_alone));
+        join.follow_after = join.follow_after.max((facts.tsc_mhz * RECEIPT_US) as u64);
+        join
+    }
+
     /// For round trips over the network.
     pub fn network(facts: &TraceFacts, operations: Vec<Stamped>, frames: Frames, (view, bound): (View, u64)) -> Self {
         let clients = operations.iter().map(|operation| thread_of_round_trip(operation.key)).collect();
@@ -126,6 +145,7 @@ impl Join {
         let mut join = Join { unstamped: true, ..Join::new(facts, Vec::new(), 0, View::Host, 0) };
         join.params.alone = false;
         join.params.slack = (facts.tsc_mhz * NOTIFICATION_US) as u64;
+        join.follow_after = join.params.slack;
         join
     }
 
@@ -140,6 +160,9 @@ impl Join {
         self.host.take(event);
         if let Some(packets) = &mut self.packets {
             packets.host(event, &self.host);
+        }
+        if let Some(in_queues) = &mut self.in_queues {
+            in_queues.host(event);
         }
         let ended = match &mut self.on_tap {
             Some(on_tap) => on_tap.take(event),
@@ -168,17 +191,28 @@ impl Join {
         if let Some(packets) = &mut self.packets {
             packets.guest(event);
         }
+        if let Some(in_queues) = &mut self.in_queues {
+            in_queues.guest(event);
+        }
         self.complete.extend(self.guest.take(event));
     }
 
     /// How many events and requests in flight it remembers.
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.host.remembers() + self.guest.remembers() + self.done.len() + self.paths.len() + self.open.len()
+        self.host.remembers()
+            + self.guest.remembers()
+            + self.done.len()
+            + self.paths.len()
+            + self.open.len()
+            + self.in_queues.as_ref().map_or(0, InQueues::remembers)
     }
 
     /// There are no more events.
     pub fn finish(mut self) -> Joined {
+        if let Some(in_queues) = &mut self.in_queues {
+            in_queues.finish();
+        }
         self.advance(u64::MAX);
         for unread in self.on_tap.as_ref().map_or_else(Vec::new, |on_tap| on_tap.unread(self.params.slack)) {
             self.reject_unseen(&unread, Checkpoint::NetTapRead);
@@ -196,8 +230,13 @@ impl Join {
             self.begun += 1;
         }
         let slack = self.params.slack;
+        if let Some(in_queues) = &mut self.in_queues {
+            in_queues.settle(now);
+            self.complete.extend(in_queues.done.drain(..));
+            self.out.rejected.append(&mut in_queues.rejected);
+        }
         while let Some(part) = self.complete.front().copied() {
-            if part.complete.at.saturating_add(slack) >= now && now != u64::MAX {
+            if part.complete.at.saturating_add(self.follow_after) >= now && now != u64::MAX {
                 break;
             }
             self.complete.pop_front();
@@ -232,6 +271,7 @@ impl Join {
             let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
             let in_flight = self.guest.oldest(since).into_iter().chain(self.in_device.oldest());
             let in_flight = in_flight.chain(self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)));
+            let in_flight = in_flight.chain(self.in_queues.as_ref().and_then(|in_queues| in_queues.oldest(since)));
             self.complete.iter().map(GuestRequest::begin).chain(in_flight).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
@@ -242,6 +282,14 @@ impl Join {
         if self.on_tap.is_some() {
             let path = FromHost { host: &self.host, slack: self.params.slack }.path(&part);
             let span = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            return self.end_unstamped(&part, span, path);
+        }
+        if let Some(in_queues) = &self.in_queues {
+            let (params, guest_alone) = (self.params, in_queues.guest_alone);
+            let packet = FromBoth { host: &self.host, guest: &self.guest, bound: params.bound, guest_alone };
+            let path = packet.path(&part);
+            let span = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
+            self.out.parts.push(part);
             return self.end_unstamped(&part, span, path);
         }
         let follow = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params };

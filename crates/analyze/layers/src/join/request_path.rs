@@ -19,8 +19,8 @@ pub(crate) enum PassedBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestPath {
     marks: [Option<(u64, PassedBy)>; Checkpoint::ALL.len()],
-    /// It was issued and taken from the ring without a notification in between.
-    pub in_ring: bool,
+    /// The checkpoint behind which it lay in the ring until it was taken from there, without a notification in between.
+    pub in_ring: Option<Checkpoint>,
     /// Its begin was seen in the guest's kernel: the interval from there to the next checkpoint is a part of it.
     pub begins_in_kernel: bool,
     /// When the workload's last system call before its own stamp returned, if that was not the request's: it was busy
@@ -30,7 +30,7 @@ pub(crate) struct RequestPath {
 
 impl RequestPath {
     pub fn new() -> Self {
-        RequestPath { marks: [None; Checkpoint::ALL.len()], in_ring: false, begins_in_kernel: false, busy_until: None }
+        RequestPath { marks: [None; Checkpoint::ALL.len()], in_ring: None, begins_in_kernel: false, busy_until: None }
     }
 
     pub fn set(&mut self, checkpoint: Checkpoint, at: u64, by: PassedBy) {

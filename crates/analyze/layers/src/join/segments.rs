@@ -85,7 +85,7 @@ impl Sides<'_> {
             let counts = previous != Checkpoint::Begin || (path.begins_in_kernel && checkpoint != Checkpoint::Begin);
             if counts && to > latest {
                 let interval = Interval { from: latest, at: to, to: checkpoint };
-                if path.in_ring && previous <= Checkpoint::GuestIssue && checkpoint > Checkpoint::GuestIssue {
+                if path.in_ring.is_some_and(|since| previous <= since && checkpoint > since) {
                     segments.push(interval.segment(State::InRing, who, latest, to, RecordedEvents::default()));
                 } else {
                     let begin = segments.len();

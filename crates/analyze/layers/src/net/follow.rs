@@ -40,6 +40,29 @@ pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u6
     last
 }
 
+/// The wake-up of the thread that took a packet at a moment, for a kick at `from`. The first: QEMU transmits in a bottom half, in the
+/// next turn of its loop. Within the clocks' error the last.
+pub(super) fn woken_by_kick(host: &HostWindow, path: &mut RequestPath, from: u64, (at, tid): (u64, i32), bound: u64) {
+    let first = host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at);
+    if let Some(woke) = first.or_else(|| host.woke(tid, from.saturating_sub(bound), at)) {
+        path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+    }
+}
+
+/// The guest's interrupt for a packet that QEMU was done with at `from`, until NAPI polled it: when it was, if there was one.
+pub(super) fn interrupted(
+    guest: &GuestWindow,
+    path: &mut RequestPath,
+    (from, polled): (u64, u64),
+    bound: u64,
+) -> Option<u64> {
+    let (at, moment) = guest.passed.at(C::NetGuestInterrupt).until(polled).next()?;
+    (at >= from.saturating_sub(bound)).then(|| {
+        path.set(C::NetGuestInterrupt, at, PassedBy::Guest(Moment { tid: 0, interrupt: true, ..*moment }));
+        at
+    })
+}
+
 /// A round trip's system call that sends, in the guest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SendCall {
@@ -214,11 +237,8 @@ impl Follow<'_> {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
         let from = path.at(C::NetKvmKick).unwrap_or(told);
-        let Some((at, tid)) = taken.or(write) else { return };
-        // The first: QEMU transmits in a bottom half, in the next turn of its loop. Within the clocks' error the last.
-        let first = self.host.woke_after(tid, from.saturating_sub(1)).filter(|woke| *woke <= at);
-        if let Some(woke) = first.or_else(|| self.host.woke(tid, from.saturating_sub(bound), at)) {
-            path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+        if let Some(taken) = taken.or(write) {
+            woken_by_kick(self.host, path, from, taken, bound);
         }
     }
 
@@ -248,17 +268,12 @@ impl Follow<'_> {
         let bound = self.params.bound;
         let latest = polled.saturating_add(bound);
         let from = filled(self.host, path, (read, tid), latest);
-        let interrupt = self.guest.passed.at(C::NetGuestInterrupt).until(polled).next();
-        let interrupt = interrupt.filter(|(at, _)| *at >= from.saturating_sub(bound)).map(|(_, moment)| *moment);
-        if let Some(moment) = interrupt {
-            let moment = Moment { tid: 0, interrupt: true, ..moment };
-            path.set(C::NetGuestInterrupt, moment.at, PassedBy::Guest(moment));
-        }
+        let interrupt = interrupted(self.guest, path, (from, polled), bound);
         // Of several connections the stack may have found it without an interrupt of its own.
         if interrupt.is_none() && self.guest.clients.len() > 1 {
             return;
         }
-        let until = interrupt.map_or(latest, |moment| moment.at.saturating_add(bound));
+        let until = interrupt.map_or(latest, |at| at.saturating_add(bound));
         if let Some((at, inject)) = self.host.passed.at(C::NetInject).within(from, until).next() {
             path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
         }

@@ -110,8 +110,8 @@ impl CommonPath {
         let at = self.0.partition_point(|s| *s < segment.to);
         let to = self.0.get(at).copied().unwrap_or(segment.to);
         let before = at.checked_sub(1).and_then(|i| self.0.get(i)).copied().unwrap_or(Checkpoint::Begin);
-        let issued = self.0.contains(&Checkpoint::GuestIssue);
-        let from = if segment.state == State::InRing && issued { Checkpoint::GuestIssue } else { before };
+        let handed = [Checkpoint::GuestIssue, Checkpoint::NetGuestXmit].into_iter().find(|c| self.0.contains(c));
+        let from = handed.filter(|_| segment.state == State::InRing).unwrap_or(before);
         RowKey { to, from, state: segment.state }
     }
 }

@@ -74,8 +74,9 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         Some(_) => Vec::new(),
     };
     let frames = Frames::of(record).filter(|_| record.probes == Probes::Network);
+    let is_network = frames.is_some() || (unstamped && record.probes == Probes::Network);
     let view = match &guest {
-        Some(_) if frames.is_some() && facts.guest_nic.is_some() => View::Kernel,
+        Some(_) if is_network && facts.guest_nic.is_some() => View::Kernel,
         _ if !record.machine.has_kernel() => View::Driver,
         Some(guest) if facts.guest_disk.is_some() && guest.readers.has_requests() => View::Kernel,
         _ => View::Blind,
@@ -96,6 +97,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
     let mut join = match (unstamped, frames) {
+        (true, _) if is_network => Join::packets(&facts, bound, host.is_none()),
         (true, _) => Join::unstamped(&facts, bound),
         (false, Some(frames)) => Join::network(&facts, operations, frames, (view, bound)),
         (false, None) => Join::new(&facts, operations, block_size(record), view, bound),

@@ -102,14 +102,13 @@ impl Plan {
             }
             slots.extend(boots.into_iter().flatten());
         }
-        let round = self.rounds;
-        slots.extend(self.observed_after_rounds().map(|(machine, variant)| Slot {
-            round,
-            machine,
-            variant,
-            step: 0,
-            turn: 0,
-        }));
+        // Each in a fresh guest: a command finds the files that it found in the rounds.
+        let after = (self.rounds..).take(self.probes_after_rounds().len());
+        let observed = after.flat_map(|round| {
+            let slot = move |(machine, variant)| Slot { round, machine, variant, step: 0, turn: 0 };
+            self.observed_after_rounds().map(slot)
+        });
+        slots.extend(observed);
         slots
     }
 
@@ -176,9 +175,11 @@ impl Plan {
         self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.variants_on(m))
     }
 
-    /// The rounds, and one more where guests are traced after them.
+    /// The rounds, and those behind them in which guests are traced.
     pub fn rounds_with_observation(&self) -> u32 {
-        self.rounds.saturating_add(u32::from(self.observed_after_rounds().next().is_some()))
+        let has_observed = self.observed_after_rounds().next().is_some();
+        let after = if has_observed { self.probes_after_rounds().len() as u32 } else { 0 };
+        self.rounds.saturating_add(after)
     }
 
     /// Whether a slot is after the rounds: traced, in no figure.
@@ -205,7 +206,18 @@ impl Plan {
 
     /// The probes under which a slot's workloads run, in order.
     pub fn probes_in(&self, slot: Slot) -> &[Probes] {
-        if self.is_after_rounds(slot) { &[Probes::Layers] } else { self.probes_on(slot.machine) }
+        match slot.round.checked_sub(self.rounds) {
+            Some(after) => {
+                self.probes_after_rounds().get(after as usize..).and_then(|rest| rest.get(..1)).unwrap_or(&[])
+            }
+            None => self.probes_on(slot.machine),
+        }
+    }
+
+    /// Those of guests that are traced after the rounds, a round each: their disk's requests, and their network card's packets.
+    fn probes_after_rounds(&self) -> &'static [Probes] {
+        let has_card = self.command().is_some_and(|command| command.net.is_some());
+        if has_card { &[Probes::Layers, Probes::Network] } else { &[Probes::Layers] }
     }
 
     /// Number of trials in all.
@@ -213,7 +225,8 @@ impl Plan {
         if let Some(tune) = self.guest_tune() {
             return tune.boots() * (self.probes.len() * self.workloads.len()) as u64;
         }
-        u64::from(self.rounds) * self.trials_per_round() + self.observed_after_rounds().count() as u64
+        u64::from(self.rounds) * self.trials_per_round()
+            + (self.observed_after_rounds().count() * self.probes_after_rounds().len()) as u64
     }
 
     /// Number of trials of one round.

@@ -313,10 +313,13 @@ fn what_guests_have_besides_is_checked() {
                 write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
     let plan = Plan::from_toml(text).unwrap();
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
-    // One round, and the guest once more.
+    // One round, and the guest once more for each kind of its devices.
     let slots: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_after_rounds(*t))).collect();
-    assert_eq!((slots, plan.trials(), plan.rounds_with_observation()), (vec![(0, false), (1, true)], 2, 2));
-    assert_eq!(plan.probes_in(plan.schedule()[1]), [Probes::Layers]);
+    assert_eq!((slots, plan.trials(), plan.rounds_with_observation()), (vec![(0, false), (1, true), (2, true)], 3, 3));
+    let probes: Vec<&[Probes]> = plan.schedule().iter().map(|slot| plan.probes_in(*slot)).collect();
+    assert_eq!(probes, [[Probes::None], [Probes::Layers], [Probes::Network]]);
+    let without = Plan::from_toml(&text.replace("net = \"user\"\nforward = [\"8080:80\"]\n", "")).unwrap();
+    assert_eq!((without.trials(), without.rounds_with_observation()), (2, 2));
     let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
     assert!(refused("[\"tcg\"]", "[\"native\"]").contains("natively there is nothing"));
     assert!(refused("scratch-mib = 64\n", "").contains("scratch-mib"));

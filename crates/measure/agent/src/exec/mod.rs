@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{Execution, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName, WorkloadSpec};
 use vmtax_observe::ProbeSet;
-use vmtax_wire::{Decoder, Launch, Reply};
+use vmtax_wire::{Decoder, Launch, Reply, SHARE_MAC};
 
 /// How long background processes of a shell line may hold the pipes without output.
 const PIPE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -38,10 +38,13 @@ pub(crate) fn run(
     let root = guest.then(|| Path::new(root::ROOT));
     let mut trace = match probes {
         Probes::None => None,
-        _ => match GuestTrace::begin(places, probes, Some(ProbeSet::guest_of_command(probes.checkpoints()))) {
-            Ok(trace) => Some(trace),
-            Err(error) => return Ok(Reply::Failed { error }),
-        },
+        _ => {
+            let set = ProbeSet::guest_of_command(probes.checkpoints());
+            match GuestTrace::begin((places, SHARE_MAC), probes, Some(set)) {
+                Ok(trace) => Some(trace),
+                Err(error) => return Ok(Reply::Failed { error }),
+            }
+        }
     };
     end::adopt();
     let stay = vmtax_observe::descendants(std::process::id() as i32, &[]);

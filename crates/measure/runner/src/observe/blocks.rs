@@ -208,8 +208,10 @@ fn host_tracer(
         _ => {
             let kvm = what.machine.is_kvm();
             let tap = [network_device()];
+            // A command's card is on QEMU's user network, where its packets end in QEMU.
+            let interfaces = if network.is_empty() { &[][..] } else { &tap };
             let (points, behind) = match what.probes {
-                Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(&tap)),
+                Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(interfaces)),
                 _ => (vm.probe_points(), disk.device.as_slice().into()),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);

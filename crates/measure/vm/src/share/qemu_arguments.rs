@@ -2,7 +2,7 @@
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
 use super::sharing::{RootExtras, Sharing};
-use crate::vmm::qemu::arguments::escaped;
+use crate::vmm::qemu::arguments::{NET_DEVICE, escaped};
 use crate::vmm::qemu::disk_arguments::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -85,7 +85,7 @@ fn besides(besides: &RootExtras) -> Vec<String> {
             // Where others on the network cannot reach it.
             net += &format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}");
         }
-        let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
+        let card = format!("virtio-net-pci,id={NET_DEVICE},netdev=net,mac={SHARE_MAC},romfile=");
         arguments.extend(["-netdev", &net, "-device", &card].map(str::to_owned));
     }
     arguments

@@ -3,7 +3,7 @@
 use super::layers;
 use crate::engine::{Block, Column, Section, Table};
 use crate::number::{bytes, count, nanoseconds, percent, value};
-use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Metric, Unit};
+use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Machine, Metric, Unit};
 
 /// Each disk's use, then where the time of a request goes.
 pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {
@@ -18,27 +18,35 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
 
 /// How much of the command's time there were requests at all.
 fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
-    let seconds = |s| value(Unit::Seconds, s);
-    let row = exec.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
-    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == disk.machine));
-    let untraced = column
-        .and_then(|c| c.spread.as_ref())
-        .map_or(String::new(), |spread| format!(", the untraced ones {} (median)", seconds(spread.median)));
-    let took = format!("This run took {}{untraced}", seconds(disk.wall_s));
-    let part = if disk.observed_s < disk.wall_s {
-        format!(" Its first {} alone were observed: then the buffers for events were full.", seconds(disk.observed_s))
-    } else {
-        String::new()
-    };
+    let took = took(disk.machine, (disk.wall_s, disk.observed_s), exec);
     if disk.kinds.is_empty() {
-        return format!("No request reached the disk: the guest kept all in its memory. {took}.{part}");
+        return format!("No request reached the disk: the guest kept all in its memory. {took}");
     }
     let share = percent(disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE));
     format!(
         "At least one request was in flight for {} ({share} of the time), so disk I/O accounts for at most {share} of it. \
-         {took}.{part}",
+         {took}",
         seconds(disk.under_way_s)
     )
+}
+
+/// How long a traced run took, beside the untraced ones, and how much of it was observed.
+pub(super) fn took(machine: Machine, (wall_s, observed_s): (f64, f64), exec: &ExecFindings) -> String {
+    let row = exec.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == machine));
+    let untraced = column
+        .and_then(|c| c.spread.as_ref())
+        .map_or(String::new(), |spread| format!(", the untraced ones {} (median)", seconds(spread.median)));
+    let part = if observed_s < wall_s {
+        format!(" Its first {} alone were observed: then the buffers for events were full.", seconds(observed_s))
+    } else {
+        String::new()
+    };
+    format!("This run took {}{untraced}.{part}", seconds(wall_s))
+}
+
+fn seconds(s: f64) -> String {
+    value(Unit::Seconds, s)
 }
 
 fn table(disk: &DiskUse, title: &str) -> Table {

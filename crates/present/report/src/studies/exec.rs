@@ -1,7 +1,7 @@
 //! `exec`: how a command ended, what it cost on each machine, and where the difference goes.
 
 use super::metric_rows;
-use super::{command_layers, overhead};
+use super::{command_layers, command_packets, overhead};
 use crate::ReportError;
 use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
@@ -10,10 +10,10 @@ use crate::number::{counted, difference, percent, ratio, value};
 use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, Part, PartRow, Plan,
-    Probes, Statuses, Unit, Verdict, shell_line,
+    Probes, Statuses, Unit, Verdict, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -28,10 +28,15 @@ pub fn report<'a>(
     let breakdowns = findings.breakdowns.iter().map(|breakdown| section(breakdown, &recording.plan));
     let about = about(&recording.plan, findings).into_iter().map(Block::Text).collect();
     let requests = layers.map_or(Vec::new(), |layers| command_layers::sections(layers, findings));
-    let missing = layers.map_or(Vec::new(), |layers| super::layers::words::missing(&layers.layers));
+    let of_packets = layers.and_then(|layers| layers.packets.as_ref());
+    let packets = of_packets.map_or(Vec::new(), |packets| command_packets::sections(packets, findings));
+    let traced = || layers.map(|layers| &layers.layers).into_iter().chain(of_packets.map(|packets| &packets.layers));
+    let mut missing: Vec<String> = traced().flat_map(super::layers::words::missing).collect();
+    let mut known = BTreeSet::new();
+    missing.retain(|text| known.insert(text.clone()));
     let advice = layers.map_or(&[][..], |layers| &layers.layers.advice);
-    let warned = layers.map_or(&[][..], |layers| &layers.layers.warnings);
-    let warnings = warnings(recording, findings).into_iter().chain(view::in_words(warned));
+    let warned: Vec<Warning> = traced().flat_map(|layers| &layers.warnings).cloned().collect();
+    let warnings = warnings(recording, findings).into_iter().chain(view::in_words(&warned));
     Report {
         study: "exec",
         title: "Overhead of a command".to_owned(),
@@ -45,6 +50,7 @@ pub fn report<'a>(
             .chain([Section::new("", about)])
             .chain(overhead::sections(recording, overheads, &rows))
             .chain(requests)
+            .chain(packets)
             .chain([overhead::trials(recording)])
             .chain(view::facts(recording, &overheads.kernels))
             .collect(),

@@ -3,6 +3,7 @@
 pub mod antipatterns;
 pub mod check;
 mod command_layers;
+mod command_packets;
 pub mod compare;
 pub mod exec;
 pub mod exits;

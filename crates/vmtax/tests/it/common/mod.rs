@@ -10,8 +10,8 @@ mod vms;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
 pub use plant::{
-    DELAY_MS, LIMIT_MS, compiled, escaping_qemu, known_program, layers_plan, packet_delaying_qemu,
-    path_with_delaying_passt, planting_qemu, read_delaying_qemu,
+    DELAY_MS, LIMIT_MS, compiled, escaping_qemu, interrupt_delaying_qemu, known_program, layers_plan,
+    packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
 };
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 pub use terminal::terminal;

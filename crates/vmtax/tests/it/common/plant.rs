@@ -60,19 +60,27 @@ pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64
 
 /// A QEMU whose writes of packets to its backend are late by so much: see `planted/net_shim.c`.
 pub fn packet_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
-    let shim = packet_delay(place, delay_ns);
+    with_shim(place, &packet_delay(place, &[&format!("-DDELAY_NS={delay_ns}")]))
+}
+
+/// A QEMU that has KVM deliver its devices' interrupts late by so much.
+pub fn interrupt_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
+    with_shim(place, &packet_delay(place, &["-DDELAY_NS=0", &format!("-DINTERRUPT_NS={delay_ns}")]))
+}
+
+fn with_shim(place: &Place, shim: &Path) -> PathBuf {
     fake_qemu(place, &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), qemu().display()))
 }
 
 /// A PATH with a passt that sends datagrams late by so much.
 pub fn path_with_delaying_passt(place: &Place, passt: &Path, delay_ns: u64) -> String {
-    let shim = packet_delay(place, delay_ns);
+    let shim = packet_delay(place, &[&format!("-DDELAY_NS={delay_ns}")]);
     place.script("bin/passt", &format!("export LD_PRELOAD={}\nexec {} \"$@\"", shim.display(), passt.display()));
     format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap())
 }
 
-fn packet_delay(place: &Place, delay_ns: u64) -> PathBuf {
-    let how = ["-shared", "-fPIC", &format!("-DDELAY_NS={delay_ns}")];
+fn packet_delay(place: &Place, delays: &[&str]) -> PathBuf {
+    let how = [&["-shared", "-fPIC"], delays].concat();
     compiled(place, "net_shim", include_str!("../planted/net_shim.c"), &how)
 }
 

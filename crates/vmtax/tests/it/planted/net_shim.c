@@ -1,7 +1,10 @@
-/* Preloaded into a QEMU or passt: each write of a packet to a tap, or to an Internet socket, is late by DELAY_NS, which a CPU
- * spends. */
+/* Preloaded into a QEMU or passt: each write of a packet to a tap, or to an Internet socket, is late by DELAY_NS, and each interrupt
+ * that QEMU has KVM deliver by INTERRUPT_NS. A CPU spends that. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <linux/kvm.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -16,11 +19,33 @@ static long long now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static void delay(void)
+static void spend(long long ns)
 {
-	for (long long until = now() + DELAY_NS; now() < until;)
+	for (long long until = now() + ns; now() < until;)
 		;
 }
+
+static void delay(void)
+{
+	spend(DELAY_NS);
+}
+
+#ifdef INTERRUPT_NS
+int ioctl(int fd, unsigned long request, ...)
+{
+	static int (*real)(int, unsigned long, ...);
+	va_list arguments;
+	void *argument;
+	va_start(arguments, request);
+	argument = va_arg(arguments, void *);
+	va_end(arguments);
+	if (!real)
+		real = dlsym(RTLD_NEXT, "ioctl");
+	if (request == KVM_SIGNAL_MSI)
+		spend(INTERRUPT_NS);
+	return real(fd, request, argument);
+}
+#endif
 
 ssize_t writev(int fd, const struct iovec *pieces, int count)
 {

@@ -1,5 +1,6 @@
 //! Round trips made up, with every moment of theirs known.
 
+mod from_both;
 mod from_host;
 mod one_at_a_time;
 mod several;
@@ -249,7 +250,11 @@ impl World {
         if self.has_passt {
             facts.threads.push(QemuThread { tid: PASST, role: Role::Other(Role::PASST.to_owned()) });
         }
-        let mut join = Join::network(&facts, self.operations.clone(), frames, (View::Kernel, bound));
+        self.fed(Join::network(&facts, self.operations.clone(), frames, (View::Kernel, bound)))
+    }
+
+    /// What becomes of all events.
+    fn fed(&self, mut join: Join) -> Joined {
         let (mut guest, mut host) = (self.guest.iter().peekable(), self.host.iter().peekable());
         loop {
             match (guest.peek(), host.peek()) {

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+/// The network card that is measured, as the monitor names it.
+pub const NET_DEVICE: &str = "net-device";
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 

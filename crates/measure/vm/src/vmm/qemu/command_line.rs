@@ -1,6 +1,6 @@
 //! QEMU's command line.
 
-use super::arguments::escaped;
+use super::arguments::{NET_DEVICE, escaped};
 use super::disk_arguments::Disk;
 use super::dummy_devices;
 use crate::micro_guest::qemu as micro;
@@ -23,8 +23,6 @@ const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check quiet";
 const DISK: &str = "disk";
 /// The measured disk's device, as the monitor names it.
 pub const DISK_DEVICE: &str = "disk-device";
-/// The measured network card, likewise.
-pub const NET_DEVICE: &str = "net-device";
 /// What is behind it in QEMU.
 const NET_BACKEND: &str = "measured";
 

@@ -29,7 +29,8 @@ pub(crate) mod shared_socket;
 pub(crate) mod start;
 pub(crate) mod threads;
 
-pub use command_line::{DISK_DEVICE, NET_DEVICE};
+pub use arguments::NET_DEVICE;
+pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use guest_agent::read_agent_answers;

@@ -1,0 +1,56 @@
+//! The findings of the packets of a command's guests: by guest and direction.
+
+use super::column::column;
+use super::column_data::ColumnData;
+use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
+use super::traced_runs::{by_kind, observed_s, of_columns, of_guests};
+use crate::join::joined::Joined;
+use crate::net::from_both::batching;
+use crate::trial::joined_trial::JoinedTrial;
+use crate::trial::open::TrialData;
+use std::path::PathBuf;
+use vmtax_model::{CommandPackets, LayerColumn, Machine, NicUse, PacketUse, Probes, RequestKind, TrialRecord};
+
+const METHOD: &str = "Packets are matched between guest and QEMU by order and length, as a virtqueue keeps their order; within the guest by the \
+                      kernel's address for each. One that the guest sends is followed from its stack to QEMU's backend, or to that one's \
+                      write to a socket; one that it receives from QEMU's backend to the guest's stack. Segments do not overlap. Figures \
+                      are means of one traced run, so there is no CI.";
+
+/// Of the trials that traced packets; `None` without one.
+pub(super) fn packets<'a>(trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)> + Clone) -> Option<CommandPackets> {
+    trials.clone().find(|(record, _)| record.probes == Probes::Network)?;
+    let (nics, columns, warnings) = of_guests(trials, Probes::Network, nic);
+    Some(CommandPackets { nics, layers: of_columns(columns, warnings, Vec::new(), METHOD) })
+}
+
+/// The use of one guest's card, and a column for each direction.
+fn nic(machine: Machine, wall_s: f64, read: TrialData) -> (NicUse, Vec<LayerColumn>) {
+    let TrialData { joined, losses, clock, mhz, missing, first, costs } = read;
+    let observed_s = observed_s(wall_s, &losses, first, mhz);
+    let bytes = |kind: RequestKind| {
+        let of_kind = joined.parts.iter().filter(|part| part.kind == kind);
+        of_kind.map(|part| part.bytes).fold(0, u64::saturating_add)
+    };
+    let bytes = [RequestKind::Transmit, RequestKind::Receive].map(|kind| (kind, bytes(kind)));
+    let of_kind = |(kind, joined): (RequestKind, Joined)| {
+        let trial = JoinedTrial::new(joined, &losses, clock.clone(), mhz, missing.clone());
+        let trial = JoinedTrial { costs: costs.clone(), ..trial };
+        let mut data = ColumnData::default();
+        data.sums.add(0, &trial);
+        let mut times = Distribution::default();
+        trial.requests.iter().for_each(|request| times.add(trial.ns(request.total())));
+        data.traced_medians = RoundMedians::of(0, times.latency());
+        let packets = PacketUse {
+            kind,
+            packets: trial.matched.operations,
+            followed: trial.matched.joined,
+            bytes: bytes.iter().find(|(of, _)| *of == kind).map_or(0, |(_, bytes)| *bytes),
+            time: times.summary(),
+            batching: batching(kind, &trial.requests),
+        };
+        (packets, column(machine, kind.label(), &data))
+    };
+    let (directions, columns) = by_kind(joined).into_iter().map(of_kind).unzip();
+    (NicUse { machine, wall_s, observed_s, directions }, columns)
+}

@@ -1,0 +1,330 @@
+//! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands over is the n-th
+//! that the other takes.
+
+use crate::disk::request::{GuestRequest, NOWHERE};
+use crate::events::event::{Event, GuestEvent, HostEvent};
+use crate::join::joined::{Reason, Rejected};
+use std::cmp::Ordering;
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_trace::Moment;
+
+/// More packets are in no queue: QEMU keeps 10,000 (`nq_maxlen`) for a card whose virtqueue of 1,024 at most is full.
+const MAX_QUEUED: usize = 16_384;
+/// More are not lost in a row: then it is the one that was taken which is another's.
+const MAX_SKIPPED: usize = 64;
+/// So many are kept until what follows confirms them.
+const MAX_HELD: usize = 1024;
+/// So many of those behind one that does not fit tell what was lost.
+const LOOKAHEAD: usize = 8;
+
+/// How well times of both sides compare, and what was observed of them.
+#[derive(Debug, Clone, Copy)]
+struct Sight {
+    /// Guest and host ticks agree within this.
+    bound: u64,
+    /// As far as this, one that was taken before it was handed over shows that the clocks do not agree.
+    slack: u64,
+    /// When the guest's first and last event was.
+    guest: Option<(u64, u64)>,
+}
+
+impl Sight {
+    /// Whether the guest traced well before and after a moment.
+    fn has(&self, at: u64) -> bool {
+        self.guest.is_some_and(|(first, last)| at > first.saturating_add(self.slack) && at <= last)
+    }
+}
+
+/// What is known of packets on their way, and of those that were taken.
+#[derive(Debug, Default)]
+pub(crate) struct InQueues {
+    sight: Sight,
+    /// Nothing is known of the host: packets end, or begin, at the border.
+    pub guest_alone: bool,
+    /// When the guest's stack queued a packet for the card, by the kernel's address for it.
+    queued: HashMap<u64, u64>,
+    transmit: Queue,
+    receive: Queue,
+    /// Those that were taken, and confirmed, since the last call.
+    pub done: Vec<GuestRequest>,
+    /// Those that were not, likewise.
+    pub rejected: Vec<Rejected>,
+}
+
+/// One virtqueue.
+#[derive(Debug, Default)]
+struct Queue {
+    handed: VecDeque<GuestRequest>,
+    /// Each with its length; 1 where that is not known.
+    taken: VecDeque<(Moment, u64)>,
+    /// Matched, and not confirmed yet.
+    held: VecDeque<GuestRequest>,
+    /// Something was lost, and lengths do not tell what: until nothing is on its way, nothing is matched.
+    unsure: bool,
+}
+
+impl Queue {
+    /// How many of the next that are taken are as long as what was handed over from this position on.
+    fn agrees(&self, position: usize, bound: u64) -> usize {
+        let both = self.handed.iter().skip(position).zip(&self.taken).take(LOOKAHEAD);
+        both.take_while(|(packet, (at, bytes))| fits(packet, *bytes) && packet.issue.at <= at.at.saturating_add(bound))
+            .count()
+    }
+
+    /// From which of those held on each may be another, as well: `lost` of them, or of those behind them, nobody took.
+    fn ambiguous_if_lost(&self, lost: &[GuestRequest], bound: u64) -> usize {
+        let all: Vec<&GuestRequest> = self.held.iter().chain(lost).collect();
+        let is_one = |number: &usize| {
+            let (held, other) = (all[*number], all[*number + lost.len()]);
+            fits(other, held.bytes) && other.issue.at <= held.complete.at.saturating_add(bound)
+        };
+        self.held.len() - (0..self.held.len()).rev().take_while(is_one).count()
+    }
+
+    /// The same if one of this length was taken of which nobody knows.
+    fn ambiguous_if_unknown(&self, bytes: u64) -> usize {
+        let next = |number: usize| self.held.get(number + 1).map_or(bytes, |next| next.bytes);
+        self.held.len()
+            - (0..self.held.len()).rev().take_while(|number| fits(&self.held[*number], next(*number))).count()
+    }
+
+    /// Whether nobody takes anything for so long after this moment.
+    fn rests(&self, at: u64, slack: u64) -> bool {
+        self.taken.front().is_none_or(|(next, _)| next.at > at.saturating_add(slack))
+    }
+}
+
+fn fits(packet: &GuestRequest, bytes: u64) -> bool {
+    bytes <= 1 || packet.bytes <= 1 || packet.bytes == bytes
+}
+
+impl Default for Sight {
+    fn default() -> Self {
+        Sight { bound: 0, slack: 1, guest: None }
+    }
+}
+
+/// A packet that is handed over; `complete` is not valid yet.
+fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -> GuestRequest {
+    GuestRequest { offset: NOWHERE, bytes, kind, inserted, issue, complete: issue, alone: false }
+}
+
+/// Bytes of an Ethernet header, which the guest's kernel does not count on a packet's way in.
+const LINK: u64 = 14;
+
+impl InQueues {
+    pub fn new(bound: u64, slack: u64, guest_alone: bool) -> InQueues {
+        InQueues { sight: Sight { bound, slack, guest: None }, guest_alone, ..InQueues::default() }
+    }
+
+    pub fn guest(&mut self, event: &Event<GuestEvent>) {
+        let at = event.at;
+        if self.sight.guest.is_none() {
+            // What QEMU handed over before was taken unseen.
+            self.receive.handed.clear();
+        }
+        self.sight.guest.get_or_insert((at, at)).1 = at;
+        let GuestEvent::Packet(checkpoint, packet) = event.what else { return };
+        let now = event.moment();
+        match checkpoint {
+            Checkpoint::NetGuestQueue => {
+                self.queued.insert(packet.skb, at);
+            }
+            Checkpoint::NetGuestXmit => {
+                let packet = handed(RequestKind::Transmit, packet.len, now, self.queued.remove(&packet.skb));
+                match self.guest_alone {
+                    true => self.done.push(packet),
+                    false => self.hand_over(packet),
+                }
+            }
+            Checkpoint::NetGuestPoll => {
+                let bytes = packet.len.saturating_add(LINK);
+                match self.guest_alone {
+                    true => self.done.push(handed(RequestKind::Receive, bytes, now, None)),
+                    false => self.receive.taken.push_back((now, bytes)),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn host(&mut self, event: &Event<HostEvent>) {
+        let HostEvent::Passes(checkpoint, mark) = event.what else { return };
+        match checkpoint {
+            Checkpoint::NetTx => self.transmit.taken.push_back((event.moment(), mark.bytes)),
+            Checkpoint::NetRx => self.hand_over(handed(RequestKind::Receive, mark.bytes, event.moment(), None)),
+            _ => {}
+        }
+    }
+
+    fn hand_over(&mut self, packet: GuestRequest) {
+        let queue = self.queue(packet.kind);
+        queue.handed.push_back(packet);
+        let oldest = if queue.handed.len() > MAX_QUEUED { queue.handed.pop_front() } else { None };
+        let lost: Vec<GuestRequest> = oldest.into_iter().filter(|packet| self.counts(packet)).collect();
+        self.lose(packet.kind, &lost);
+    }
+
+    /// Matches all that was taken so long before `now` that what was handed over meanwhile is known.
+    pub fn settle(&mut self, now: u64) {
+        for kind in [RequestKind::Transmit, RequestKind::Receive] {
+            while let Some((moment, bytes)) = self.queue(kind).taken.front().copied() {
+                if moment.at.saturating_add(self.sight.slack) >= now && now != u64::MAX {
+                    break;
+                }
+                self.queue(kind).taken.pop_front();
+                self.take(kind, moment, bytes);
+            }
+        }
+    }
+
+    /// There are no more events.
+    pub fn finish(&mut self) {
+        self.settle(u64::MAX);
+        for kind in [RequestKind::Transmit, RequestKind::Receive] {
+            let left: Vec<GuestRequest> = mem::take(&mut self.queue(kind).handed).into();
+            // What came last may not have been taken before the guest's trace ended.
+            let lost: Vec<GuestRequest> = left.into_iter().filter(|packet| self.counts(packet)).collect();
+            self.lose(kind, &lost);
+            self.confirm(kind);
+        }
+    }
+
+    /// When the oldest began that is on its way, or not confirmed; nothing counts that was handed over before `since`.
+    pub fn oldest(&self, since: u64) -> Option<u64> {
+        let of = |queue: &Queue| {
+            let handed = queue.handed.iter().map(|packet| packet.issue.at).find(|at| *at >= since);
+            let taken = queue.taken.front().map(|(moment, _)| moment.at);
+            handed.into_iter().chain(taken).chain(queue.held.front().map(GuestRequest::begin)).min()
+        };
+        [&self.transmit, &self.receive].into_iter().filter_map(of).min()
+    }
+
+    #[cfg(test)]
+    pub fn remembers(&self) -> usize {
+        let of = |queue: &Queue| queue.handed.len() + queue.taken.len() + queue.held.len();
+        of(&self.transmit) + of(&self.receive)
+    }
+
+    fn queue(&mut self, kind: RequestKind) -> &mut Queue {
+        if kind == RequestKind::Transmit { &mut self.transmit } else { &mut self.receive }
+    }
+
+    /// Finds the packet that was taken among those that were handed over.
+    fn take(&mut self, kind: RequestKind, moment: Moment, bytes: u64) {
+        let Sight { bound, slack, .. } = self.sight;
+        let queue = self.queue(kind);
+        let until = |more: u64| {
+            let latest = moment.at.saturating_add(more);
+            queue.handed.iter().take_while(move |packet| packet.issue.at <= latest)
+        };
+        let is_there = until(bound).next().is_some();
+        let position = until(bound).take(MAX_SKIPPED + 1).position(|packet| fits(packet, bytes));
+        match position {
+            _ if queue.unsure => {
+                let packet = if is_there { queue.handed.pop_front() } else { None };
+                packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Ambiguous));
+            }
+            Some(0) => self.found(kind, moment),
+            Some(skipped) => match queue.agrees(skipped + 1, bound).cmp(&queue.agrees(0, bound)) {
+                order if order == Ordering::Greater || queue.taken.is_empty() => {
+                    let lost: Vec<GuestRequest> = queue.handed.drain(..skipped).collect();
+                    self.lose(kind, &lost);
+                    self.found(kind, moment);
+                }
+                Ordering::Less => self.unknown(kind, moment, bytes),
+                _ => {
+                    queue.unsure = true;
+                    self.contradict(kind, 0);
+                    self.unknown(kind, moment, bytes);
+                }
+            },
+            None if !is_there && until(slack).next().is_some_and(|packet| fits(packet, bytes)) => {
+                // Nothing else can be its cause: so the clocks do not agree.
+                let packet = queue.handed.pop_front();
+                let from = queue.ambiguous_if_unknown(bytes);
+                self.contradict(kind, from);
+                packet.into_iter().for_each(|packet| self.reject(&packet, Reason::Violation));
+            }
+            None => self.unknown(kind, moment, bytes),
+        }
+        self.rest(kind, moment.at);
+    }
+
+    /// The next that was handed over was taken.
+    fn found(&mut self, kind: RequestKind, moment: Moment) {
+        let queue = self.queue(kind);
+        let packet = queue.handed.pop_front().map(|packet| GuestRequest { complete: moment, ..packet });
+        queue.held.extend(packet);
+        let oldest = if queue.held.len() > MAX_HELD { queue.held.pop_front() } else { None };
+        self.done.extend(oldest);
+    }
+
+    /// Confirms what was matched once nothing is on its way.
+    fn rest(&mut self, kind: RequestKind, at: u64) {
+        let Sight { bound, slack, .. } = self.sight;
+        let queue = self.queue(kind);
+        if !queue.rests(at, slack) {
+            return;
+        }
+        let latest = at.saturating_add(bound);
+        if queue.unsure {
+            let on_its_way = queue.handed.iter().take_while(|packet| packet.issue.at <= latest).count();
+            queue.unsure = false;
+            for packet in queue.handed.drain(..on_its_way).collect::<Vec<_>>() {
+                self.reject(&packet, Reason::Ambiguous);
+            }
+        } else if queue.handed.front().is_none_or(|next| next.issue.at > latest) {
+            self.confirm(kind);
+        }
+    }
+
+    fn confirm(&mut self, kind: RequestKind) {
+        let held = mem::take(&mut self.queue(kind).held);
+        self.done.extend(held);
+    }
+
+    /// What was matched from a position on may be wrong.
+    fn contradict(&mut self, kind: RequestKind, from: usize) {
+        for packet in self.queue(kind).held.split_off(from) {
+            self.reject(&packet, Reason::Ambiguous);
+        }
+    }
+
+    /// Packets that nobody took, and those that one of them may be instead.
+    fn lose(&mut self, kind: RequestKind, lost: &[GuestRequest]) {
+        if lost.is_empty() {
+            return;
+        }
+        let bound = self.sight.bound;
+        let from = self.queue(kind).ambiguous_if_lost(lost, bound);
+        self.contradict(kind, from);
+        let last = if kind == RequestKind::Transmit { Checkpoint::NetTx } else { Checkpoint::NetGuestPoll };
+        lost.iter().for_each(|packet| self.reject(packet, Reason::Missing(last)));
+    }
+
+    /// One was taken that was not seen before.
+    fn unknown(&mut self, kind: RequestKind, moment: Moment, bytes: u64) {
+        let from = self.queue(kind).ambiguous_if_unknown(bytes);
+        self.contradict(kind, from);
+        if self.sight.has(moment.at) {
+            let reason = match kind {
+                RequestKind::Transmit => Reason::NoPacket,
+                _ => Reason::Missing(Checkpoint::NetRx),
+            };
+            self.reject(&handed(kind, bytes, moment, None), reason);
+        }
+    }
+
+    /// Whether a packet that nobody took counts: not where the guest did not trace.
+    fn counts(&self, packet: &GuestRequest) -> bool {
+        packet.kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
+    }
+
+    fn reject(&mut self, packet: &GuestRequest, reason: Reason) {
+        let (begin, end) = (packet.begin(), packet.complete.at.max(packet.begin()));
+        self.rejected.push(Rejected { begin, end, kind: packet.kind, reason });
+    }
+}
