@@ -38,7 +38,7 @@ The native run executes CMD on this host. What it writes to files is discarded,\
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
 standard input; what it writes is discarded with the guest, except in the DIR of --write.
 Every run's output goes to standard output, the report to standard error; with --json the other way round. The exit status is that of the first run \
-that failed, else 0: 124 after a timeout, 125 where vmtax failed, 126 or 127 where the command cannot be started. See \
+that failed, else 0: 124 after a timeout, 125 if vmtax failed, 126 or 127 if the command cannot be started. See \
 docs/exec.md.
 
 Examples:

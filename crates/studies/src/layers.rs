@@ -45,8 +45,8 @@ report lists what is missing.
 With --vm the requests of a running VM are traced instead, from the host only, as root: from the virtqueue kick through QEMU \
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). To add the guest's \
 own layers, run `vmtax agent observe` in the guest at the same time and give its file to `vmtax report --guest-trace FILE`; or let --guest-vmtax do both through QEMU's guest agent. \
-With --device net the packets that pass its taps are traced instead: sent ones from the doorbell to the host's stack, received ones from there to the interrupt.
-The workload of vmtax's own guest is block I/O to a disk of its own: bs=4K, rw=read|write|randread|randwrite (read), \
+With --device net the packets that pass its taps are traced instead: transmitted ones from the virtqueue kick to the host's stack, received ones from there to the interrupt.
+The workload of vmtax's own guest is block I/O to a separate disk: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
 the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.

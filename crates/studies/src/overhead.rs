@@ -26,7 +26,7 @@ pub struct OverheadOptions {
     /// Full workload sizes, those of a published report (docs/workloads.md): hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
+    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     #[command(flatten)]

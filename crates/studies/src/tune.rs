@@ -31,10 +31,12 @@ const MAX_BYTES: u64 = 1 << 30;
 #[command(
     mut_arg("machine", with_help("Type of the test guest: kvm or tcg (a Linux guest), micro-kvm or micro-tcg (a small guest without an operating system) [default: kvm if usable, else tcg]")),
     mut_arg("rounds", |arg| arg.hide(true)),
+    mut_arg("cpus", with_help("vCPUs [default: 1]")),
+    mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg(
         "pinning",
         with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
+            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
         )
     ),
     after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with the largest gain that each could have. \
@@ -42,7 +44,7 @@ With --apply each change is made, read back, measured against the previous setti
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
 The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
 Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
-this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, then the others beside these, \
+this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, then the others on top of these, \
 then the result on fresh boots; the reported gain comes from these boots only. The recording's folder tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.
 
 Examples:
@@ -62,15 +64,15 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device), guest-reboot, restart (of the
+    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in again), guest-reboot, restart (of the
     /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
-    /// Metric that decides. With --vm: latency (of disk requests), requests (disk requests per second), run (CPU time of the vCPUs) or
+    /// Metric to optimize. With --vm: latency (of disk requests), requests (disk requests per second), run (CPU time of the vCPUs) or
     /// exits (VM exits per second) [default: the one that the change is for]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
-    /// Let this command decide: it is run for each measurement, and the last number in its output is the metric; lower is better
+    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric; lower is better
     #[arg(long, value_name = "CMD", conflicts_with = "metric")]
     metric_command: Option<String>,
     /// A higher number from --metric-command is better

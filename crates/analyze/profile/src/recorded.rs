@@ -145,9 +145,10 @@ fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<
     let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree);
     if devices.is_none() && counts.traced.is_some() {
         let why = match is_imported {
-            true => "a trace has no memory tree of QEMU, so names are those of a PC's usual addresses".to_owned(),
+            true => "a trace has no memory tree of QEMU, so device names are guessed from a PC's standard address map"
+                .to_owned(),
             false => format!(
-                "process {pid} has no QMP monitor that vmtax can use, so names are those of a PC's usual addresses"
+                "process {pid} has no QMP monitor that vmtax can use, so device names are guessed from a PC's standard address map"
             ),
         };
         missing.push(Missing { what: "device names of addresses".to_owned(), why, fix: counts.monitor_advice.clone() });

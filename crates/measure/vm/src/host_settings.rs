@@ -28,7 +28,7 @@ fn setting_fault(root: &Path, name: &str, value: &str) -> Option<&'static str> {
     let is_writable = |file: &PathBuf| file.metadata().is_ok_and(|about| about.permissions().mode() & 0o222 != 0);
     match files.iter().find(|file| !is_writable(file)) {
         None if files.is_empty() => Some("this host does not have it"),
-        Some(_) => Some("this host's kernel does not let it be changed"),
+        Some(_) => Some("read-only on this host's kernel"),
         None => files
             .iter()
             .all(|file| value_in_effect(file).is_ok_and(|now| now == value))

@@ -43,7 +43,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "pinning",
         with_help(
-            "Host CPUs of the guests' threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
+            "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
         )
     ),
     after_help = "A variant is a list of settings: qemu, kernel, modules, kernel-args, qemu-args, cpu-model, \
@@ -88,13 +88,13 @@ pub struct CompareOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
     /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ in options of workloads only
-    /// [default if they do, and if the workloads leave no files, caches or writes in the guest]
+    /// [default where only options of workloads differ, and the workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
     /// A fresh boot of the guest for each variant in each round, also where one boot would do
     #[arg(long)]
     fresh_boots: bool,
-    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` shares it among all calls
+    /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// For the workload `disk`: also trace its requests, to show which layers differ

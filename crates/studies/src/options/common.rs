@@ -53,7 +53,7 @@ pub struct MeasurementOptions {
     /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Timeout of a workload, each time that it runs: 90s, 10m, 2h [default: 10m]
+    /// Timeout of each run of a workload: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub timeout: Option<u32>,
     /// Timeout of a guest's boot [default: 60s]
@@ -101,7 +101,7 @@ pub struct GuestSettings {
     /// QEMU argument; may be repeated, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_args: Vec<String>,
-    /// Host CPUs of the guest's threads: split (each vCPU pinned to a CPU of its own, QEMU's other threads to the rest), one-cpu
+    /// Host CPUs of the guest's threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu
     /// (all of QEMU on one), none (the host's scheduler) [default: none]
     #[arg(long, value_name = "HOW", value_parser = pinning)]
     pub pinning: Option<Pinning>,

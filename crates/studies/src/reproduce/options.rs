@@ -25,7 +25,7 @@ use vmtax_workload::CheckedPlan;
             "Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: the plan's]"
         )
     ),
-    mut_arg("timeout", with_help("Timeout of a workload, each time that it runs: 90s, 10m, 2h [default: the plan's]")),
+    mut_arg("timeout", with_help("Timeout of each run of a workload: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
 The exit status is 1 if a claim is not reproduced: docs/reproduce.md.
 

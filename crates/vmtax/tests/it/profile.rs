@@ -392,7 +392,7 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let fifty = count(";caller;fifty") / count("burner;");
     assert!((fifty - 0.5).abs() < 0.15, "{folded}");
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
-    assert!(page.contains("What threads did in") && page.matches("data:image/svg+xml;base64,").count() == 2);
+    assert!(page.contains("Thread states over") && page.matches("data:image/svg+xml;base64,").count() == 2);
     // The one who was checked goes on, and keeps its signals.
     running.signal(crate::common::Signal::TERM);
     assert_eq!(running.outcome().status, None);

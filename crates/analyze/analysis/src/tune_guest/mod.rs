@@ -129,13 +129,15 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
     let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / of_each(trial)?);
     let figures: [(&str, Figure<'_>); 3] = match is_disk {
         true => [
-            ("p99 of requests", &tail),
+            ("p99 request latency", &tail),
             ("CPU time of the vCPUs per request", &vcpus),
             ("CPU time of QEMU's other threads per request", &qemu),
         ],
-        false => {
-            [("p99 of requests", &tail), ("CPU time of the vCPUs", &vcpus), ("CPU time of QEMU's other threads", &qemu)]
-        }
+        false => [
+            ("p99 request latency", &tail),
+            ("CPU time of the vCPUs", &vcpus),
+            ("CPU time of QEMU's other threads", &qemu),
+        ],
     };
     let guard = |(name, figure): (&str, Figure<'_>)| {
         let pairs = measured.pairs(&confirms(kept), (&[], kept), figure);

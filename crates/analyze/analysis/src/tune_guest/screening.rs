@@ -99,11 +99,9 @@ impl<'a> Screening<'a> {
                 }
                 Some(_) => continue,
                 None => match dropped.get(&candidate) {
-                    Some(rounds) => format!("dropped after {rounds} rounds: others save more"),
+                    Some(rounds) => format!("dropped after {rounds} rounds: others look better"),
                     None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: it saved nothing"),
-                    None if !series.can_help() => {
-                        "it did not save time in too many rounds to be shown faster".to_owned()
-                    }
+                    None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
                     None => {
                         open.push(candidate);
                         continue;

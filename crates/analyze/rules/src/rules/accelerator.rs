@@ -51,8 +51,8 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
             return problem(evidence, HostProblem::KvmEmulatesKernels);
         }
         // What the probe measured is among the host's checks, in the details.
-        let text = "KVM on this host cannot run ordinary kernels natively: it emulates guest kernel code. Linux guests therefore \
-                    run under tcg.";
+        let text = "KVM on this host has no VT-x or AMD-V and emulates the kernel code of ordinary guests. Linux guests therefore run \
+                    under tcg.";
         vec![Finding::new(text.to_owned())]
     },
 };
@@ -104,7 +104,7 @@ mod tests {
         );
         assert!(
             of(KvmClass::EmulatesKernels, 33.0)[0]
-                .contains("it emulates guest kernel code. Linux guests therefore run under tcg")
+                .contains("emulates the kernel code of ordinary guests. Linux guests therefore run under tcg")
         );
         assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
     }

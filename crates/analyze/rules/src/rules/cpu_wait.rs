@@ -11,7 +11,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
         place: SettingPlace::Cgroup,
         setting: "cpuset.cpus",
         value: "CPUS",
-        action: "Give QEMU's threads host CPUs of their own, or move other load away",
+        action: "Dedicate host CPUs to QEMU's threads, or move other load away",
         line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
         cost: Some(ChangeCost::Live),
         read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",

@@ -7,7 +7,7 @@ pub(super) const HOST_KERNEL: Remedy<&str> = Remedy {
     place: SettingPlace::Vmtax,
     setting: "kernel",
     value: "IMAGE",
-    action: "Boot the guest with the host's own kernel, so that system calls differ by virtualization alone",
+    action: "Boot the guest with the host's own kernel, so that differences in system calls are due to virtualization only",
     line: "--kernel IMAGE",
     cost: Some(ChangeCost::Measurement),
     read_back: "uname -r in the guest",

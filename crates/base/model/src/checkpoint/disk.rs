@@ -51,7 +51,7 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
     Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
-    Host QemuNotify "used-ring notification", Qemu, OPTIONAL, [
+    Host QemuNotify "used buffer notification", Qemu, OPTIONAL, [
         Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
     ];
     Host Inject "MSI delivery (APIC)", Interrupt, OPTIONAL, [

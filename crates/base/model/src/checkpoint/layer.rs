@@ -20,7 +20,7 @@ pub enum Layer {
     HostKernel,
     /// The host's disk.
     Device,
-    /// From QEMU's used-ring notification to the guest's interrupt handler.
+    /// From QEMU's used buffer notification to the guest's interrupt handler.
     Interrupt,
     /// The server that answers a request over the network.
     Server,

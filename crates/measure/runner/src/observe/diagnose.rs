@@ -124,7 +124,11 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
         Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),
         None => ("QEMU's monitor did not answer".to_owned(), trace),
     };
-    Missing { what: REQUESTS.to_owned(), why: format!("{why}, so nothing counts the disks' requests"), fix }
+    Missing {
+        what: REQUESTS.to_owned(),
+        why: format!("not traced, since without QMP it is not known whether the disks have requests ({why})"),
+        fix,
+    }
 }
 
 #[cfg(test)]
@@ -160,7 +164,10 @@ mod tests {
         let blind = samples(None, Some(monitor));
         assert_eq!(requests_per_s(&blind), None);
         let missing = requests_not_counted(&blind);
-        assert_eq!(missing.why, "QEMU has no QMP socket, so nothing counts the disks' requests");
+        assert_eq!(
+            missing.why,
+            "not traced, since without QMP it is not known whether the disks have requests (QEMU has no QMP socket)"
+        );
         assert_eq!(missing.fix, "start it with -qmp; `vmtax layers --vm 7` traces them without a monitor");
         assert!(requests_not_counted(&samples(None, None)).why.starts_with("QEMU's monitor did not answer"));
     }

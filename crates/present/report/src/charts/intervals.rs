@@ -4,7 +4,7 @@ use super::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
-use crate::view::verdict::{self, class, interval};
+use crate::view::verdict::{class, interval, is_amount};
 use maud::{Markup, html as markup};
 use vmtax_model::{Against, Better, Compared, Estimate, Verdict};
 
@@ -87,18 +87,24 @@ fn change(row: &Compared) -> f64 {
     (shown - 1.0).abs()
 }
 
-/// "faster by 3.1 %"; of a rate "higher by 3.1 %".
+/// "3.1 % less time", "2.47 times as fast"; of a rate "3.1 % higher", of an amount "3.1 % more".
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
-    let word = match (row.metric.better(), row.comparison.verdict) {
-        (Better::Higher, Verdict::Slower) => "lower",
-        (Better::Higher, Verdict::Faster) => "higher",
-        (_, verdict) => verdict::label(verdict, row.metric.unit()),
+    // In part, and in times of the baseline.
+    let (part, times) = match (row.metric.better(), row.comparison.verdict, is_amount(row.metric.unit())) {
+        (Better::Higher, Verdict::Slower, _) => ("lower", None),
+        (Better::Higher, _, _) => ("higher", Some("high")),
+        (_, Verdict::Slower, true) => ("more", Some("much")),
+        (_, _, true) => ("less", None),
+        (_, Verdict::Slower, _) => ("more time", Some("long")),
+        _ => ("less time", Some("fast")),
     };
+    let factor_of = if row.comparison.verdict == Verdict::Slower { cost } else { 1.0 / cost };
     match row.comparison.verdict {
-        Verdict::Slower if cost > 2.0 => format!("{} times {word}", factor(cost)),
-        Verdict::Faster if cost < 0.5 => format!("{} times {word}", factor(1.0 / cost)),
-        Verdict::Slower | Verdict::Faster => format!("{word} by {}", number::percent(change(row))),
+        Verdict::Slower | Verdict::Faster => match times.filter(|_| factor_of > 2.0) {
+            Some(times) => format!("{} times as {times}", factor(factor_of)),
+            None => format!("{} {part}", number::percent(change(row))),
+        },
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
         Verdict::TooFewRounds => "too few rounds".to_owned(),

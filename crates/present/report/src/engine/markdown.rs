@@ -106,7 +106,7 @@ fn table(table: &Table) -> String {
             }
         };
     }
-    table.all_notes().for_each(|note| out += &format!("\n{}\n", escaped(note)));
+    table.all_notes().for_each(|note| out += &format!("\n{}\n", escaped(&note)));
     out
 }
 

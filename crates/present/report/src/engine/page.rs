@@ -196,7 +196,7 @@ fn table(table: &Table) -> Markup {
                 }
             }
         }
-        @for note in table.all_notes() { p.intro { (prose(note)) } }
+        @for note in table.all_notes() { p.intro { (prose(&note)) } }
     }
 }
 

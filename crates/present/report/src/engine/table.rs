@@ -217,10 +217,15 @@ impl Table {
         Table { most, ..self }
     }
 
-    /// What is told below it: of its columns, then of the whole.
-    pub fn all_notes(&self) -> impl Iterator<Item = &str> {
-        let of_columns = self.columns.iter().filter_map(|column| column.note.as_deref());
-        of_columns.chain(self.notes.iter().map(String::as_str))
+    /// What is told below it: of its columns together, then of the whole.
+    pub fn all_notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.notes_with(self.columns.iter().filter_map(|column| column.note.as_deref()).collect())
+    }
+
+    /// The same, with the notes of these columns alone.
+    pub fn notes_with<'a>(&'a self, of_columns: Vec<&'a str>) -> impl Iterator<Item = String> + 'a {
+        let of_columns = (!of_columns.is_empty()).then(|| of_columns.join(" "));
+        of_columns.into_iter().chain(self.notes.iter().cloned())
     }
 
     /// The same with notes below it.

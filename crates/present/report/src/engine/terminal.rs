@@ -103,8 +103,7 @@ impl Page {
         if rows.len() < table.rows.len() {
             out += &format!("and {} more\n", table.rows.len() - rows.len());
         }
-        let notes = of_columns.into_iter().chain(table.notes.iter().map(String::as_str));
-        notes.for_each(|note| out += &wrapped(note, self.width, "", "  "));
+        table.notes_with(of_columns).for_each(|note| out += &wrapped(&note, self.width, "", "  "));
         out
     }
 }

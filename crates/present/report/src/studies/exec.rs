@@ -203,7 +203,10 @@ fn largest(breakdown: &Breakdown) -> String {
     let of = if breakdown.native_s.is_some() { "additional time" } else { "time" };
     match named.is_empty() {
         true => String::new(),
-        false => format!("; largest parts of the {of}: {}", named.join(", ")),
+        false => {
+            let parts = if named.len() == 1 { "part" } else { "parts" };
+            format!("; largest {parts} of the {of}: {}", named.join(", "))
+        }
     }
 }
 
@@ -373,7 +376,7 @@ mod tests {
         let less = (Part::Waiting, 0.6, 0.1);
         let all = of(&[(Part::Kernel, 0.1, 0.6), steal, less]);
         assert_eq!(
-            all, "; largest parts of the additional time: 100 % vCPU steal (run-queue wait)",
+            all, "; largest part of the additional time: 100 % vCPU steal (run-queue wait)",
             "the parts are 1.9 s of 1.4 s"
         );
         assert_eq!(of(&[(Part::User, 1.0, 0.9)]), "", "no additional time");

@@ -1,7 +1,7 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{self, NONE, nanoseconds, percent, significant};
+use crate::number::{self, NONE, factor, nanoseconds, percent, significant};
 use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
@@ -75,19 +75,22 @@ fn answer(found: &TuneFindings) -> String {
     } else {
         state.to_owned()
     };
-    let range = total
-        .ratio
-        .interval
-        .map_or(String::new(), |i| format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low)));
     // The figure that counts, where it is one of the VM's.
     let moved = found.moved.iter().find(|row| row.name == found.metric);
     let moved = moved.map_or(String::new(), |row| format!(", {} → {}", value(row, row.before), value(row, row.after)));
-    format!(
-        "{name} is faster by {}{range}: {}{moved}. {}. {state}.",
-        percent(1.0 - total.ratio.median),
-        found.metric,
-        actions.join("; ")
-    )
+    format!("{name} {}: {}{moved}. {}. {state}.", gain(&total), found.metric, actions.join("; "))
+}
+
+/// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is faster.
+pub(super) fn gain(comparison: &Comparison) -> String {
+    let ratio = &comparison.ratio;
+    let ci = |range: String| format!(" (95 % CI {range})");
+    if ratio.median < 0.5 {
+        let range = ratio.interval.map(|i| ci(format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low))));
+        return format!("is {} times as fast{}", factor(1.0 / ratio.median), range.unwrap_or_default());
+    }
+    let range = ratio.interval.map(|i| ci(format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low))));
+    format!("takes {} less time per operation{}", percent(1.0 - ratio.median), range.unwrap_or_default())
 }
 
 /// A figure in its unit.
@@ -125,8 +128,8 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
     }
     if !found.moved.is_empty() {
         all.push(Section::new(
-            "Without and with what is kept",
-            vec![Block::Table(before_after("Without and with what is kept", &found.moved))],
+            "Without vs. with the kept changes",
+            vec![Block::Table(before_after("Without vs. with the kept changes", &found.moved))],
         ));
     }
     all
@@ -300,7 +303,7 @@ mod tests {
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),
-            "db is faster by 98 % (95 % CI 92 % to 99 %): latency of disk requests (QAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
+            "db is 50.0 times as fast (95 % CI 12.5–100): latency of disk requests (QAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
              It was left on."
         );
         let rejected = row("Unpin", TuneVerdict::Reject);

@@ -1,14 +1,14 @@
 //! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
 
-use super::tune::{before_after, ratio, tone, value as guard_value};
+use super::tune::{before_after, gain, ratio, tone, value as guard_value};
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::when;
 use crate::view::{self, host, origin};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan, SecondScreening,
-    TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
+    GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan, SecondScreening, TrialRecord,
+    TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -86,7 +86,7 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     };
     let figures = found.before.zip(found.after).map_or(String::new(), |(before, after)| {
         let unit = found.metric.unit();
-        format!(" ({}: {} → {}, medians)", found.metric.label(), value(unit, before), value(unit, after))
+        format!(": {} {} → {} (medians)", found.metric.label(), value(unit, before), value(unit, after))
     });
     // A limit that is removed is named "without …".
     let names = kept.iter().map(|row| row.candidate.name.as_str());
@@ -97,18 +97,9 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let shares: Vec<String> = kept.iter().filter_map(share).collect();
     let shares = match kept.len() {
         1 => String::new(),
-        _ => format!(" What each saves beside the others: {}.", shares.join("; ")),
+        _ => format!(" Each beside the others: {}.", shares.join("; ")),
     };
-    format!("{what} takes {} less time {}{figures}.{shares}", gain(&total), changes.join(" and "))
-}
-
-/// What part of the time is saved, with its interval.
-fn gain(comparison: &Comparison) -> String {
-    let range = comparison
-        .ratio
-        .interval
-        .map_or(String::new(), |i| format!(" (95 % CI {} to {})", percent(1.0 - i.high), percent(1.0 - i.low)));
-    format!("{}{range}", percent(1.0 - comparison.ratio.median))
+    format!("{}, {what} {}{figures}.{shares}", capitalized(&changes.join(" and ")), gain(&total))
 }
 
 /// A sentence's beginning; names of settings stay as they are.
@@ -169,8 +160,8 @@ fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<S
     let mut all = vec![Section::new("Changes", vec![Block::Table(changes(found))])];
     if !found.guards.is_empty() {
         all.push(Section::new(
-            "Baseline and what is kept",
-            vec![Block::Table(before_after("Baseline and what is kept", &found.guards))],
+            "Baseline vs. kept changes",
+            vec![Block::Table(before_after("Baseline vs. kept changes", &found.guards))],
         ));
     }
     all.push(Section::detail("What is published of these changes", vec![Block::Table(published(found))]));
@@ -209,14 +200,14 @@ fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
     for row in &found.candidates {
         row.beside.iter().for_each(|others| beside.entry(others).or_default().push(&row.candidate.name));
     }
-    beside.into_iter().map(|(others, names)| format!("Screened beside {others}: {}.", names.join(", "))).collect()
+    beside.into_iter().map(|(others, names)| format!("Screened on top of {others}: {}.", names.join(", "))).collect()
 }
 
 /// What was screened once more, and with which result.
 fn second_screening(second: &SecondScreening) -> String {
     let kept = if second.kept.is_empty() { "nothing".to_owned() } else { second.kept.join(", ") };
     format!(
-        "Second screening, beside all that helped ({}), since that may have masked others: {} in {}; of these it kept {kept}.",
+        "Second screening, on top of {}, which may have masked other changes: {} in {}; kept of these: {kept}.",
         second.beside,
         counted(second.candidates.len() as u64, "change"),
         counted(second.boots.into(), "boot"),
@@ -236,15 +227,16 @@ fn published(found: &GuestTuneFindings) -> Table {
 }
 
 fn method(recording: &Recording) -> Vec<String> {
-    let how = "Each round boots every configuration once, in random order, and gives one ratio of costs for each (the cost of a rate is its \
-               inverse). After 8, 11 and 15 rounds a sequential sign test decides. A change that saves over 5 % in each of the first three rounds, \
-               of several the one that saves most, is measured anew at once, on boots of its own, and all others beside it; one that saves over \
-               10 % there in each of the first three, too, has the others screened beside both. A change whose median of four rounds saves nothing is \
-               dropped. Changes that are faster are added one at a time, those that help most first; those that are not kept and do not harm are screened once more \
-               beside all that are, briefly, since what is kept may have masked them. What is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
-               last rounds give the gain that is stated, so that it is not overstated because the best was chosen.";
-    let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all that is read comes from the host's memory, which \
-                a larger image would not.";
+    let how = "Each round boots every configuration once, in random order, and gives one ratio for each: time per operation, or the \
+               inverse of a rate, with the change ÷ without it. A sequential sign test decides after 8, 11 and 15 rounds. A change that is over 5 % faster in \
+               each of the first three rounds (the best one, if there are several) is confirmed at once on new boots, and the others are \
+               screened on top of it; if one is over 10 % faster there, too, in each of the first three rounds, the others are screened on top of both. \
+               A change whose median of four rounds is not faster is dropped. The rest are combined, one at a time, those with the largest gain first. Changes \
+               that were not kept, and do no harm, are screened briefly once more on top of the combination, which may have unmasked them. \
+               Then the result is measured again: all kept changes vs. the baseline, and vs. all without one, for each. The reported gain comes from these last rounds only, to \
+               avoid selection bias.";
+    let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; a \
+                larger image's would not be.";
     let has_disk = recording.plan.workloads.iter().any(|workload| workload.name == WorkloadName::Disk);
     [Some(how), has_disk.then_some(disk)].into_iter().flatten().map(str::to_owned).collect()
 }
@@ -292,7 +284,7 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
     match (last.phase, found.total) {
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
-            format!("confirmed: {} takes {} less time. Next, beside it: ", spec.name(base), gain(&total))
+            format!("confirmed: with {}, it {}. Next, beside it: ", spec.name(base), gain(&total))
         }
         (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
             format!("it helped beside {}: {}. Next, beside all: ", spec.name(before), spec.name(&added))

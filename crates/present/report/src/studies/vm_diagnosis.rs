@@ -71,12 +71,11 @@ fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
 }
 
 fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
-    let title = format!("Counters of {:.1} s", found.rates.seconds);
-    let counters = top::table([&found.rates]).notes(vec![top::meanings(&found.rates)]);
-    let mut all = vec![Section::new(title, vec![Block::Table(counters)])];
+    let title = format!("Counters over {:.1} s", found.rates.seconds);
+    let mut all = vec![Section::new(title, vec![Block::Table(top::explained(&found.rates))])];
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
-            let title = format!("What threads did in {:.1} s after that", states.seconds);
+            let title = format!("Thread states over the next {:.1} s", states.seconds);
             all.push(Section::new(title, vec![Block::Figure(threads::states(states))]));
         }
         if profile.samples > 0 {
@@ -93,8 +92,8 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
 }
 
 fn method(found: &VmDiagnosis) -> Vec<String> {
-    let order = "Causes are sorted by the time that their fixes can save at most: of the vCPUs' time, of the requests' latency; \
-                 those without such a figure come last. The counters are read before anything else observes the VM."
+    let order = "Causes are sorted by the upper bound of what the fix can save, as a fraction of the vCPUs' time or of the \
+                 requests' latency; those without a bound come last. The counters are read before anything else observes the VM."
         .to_owned();
     [order].into_iter().chain(found.profile.iter().flat_map(|profile| &profile.exits).flat_map(exits::method)).collect()
 }

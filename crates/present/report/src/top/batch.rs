@@ -37,11 +37,14 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
 }
 
-/// What the columns mean in which this VM has a figure.
-pub(crate) fn meanings(vm: &VmRates) -> String {
-    let known = TOP_COLUMNS.iter().filter(|column| (column.text)(vm) != NONE);
-    let meanings: Vec<String> = known.map(|column| format!("{}: {}", column.name, column.what)).collect();
-    format!("{}.", meanings.join("; "))
+/// The row of a single VM, with what the columns mean in which it has a figure.
+pub(crate) fn explained(vm: &VmRates) -> Table {
+    let mut table = table([vm]);
+    for column in TOP_COLUMNS.iter().filter(|column| (column.text)(vm) != NONE) {
+        let shown = table.columns.iter_mut().find(|shown| shown.name == column.name);
+        shown.into_iter().for_each(|shown| shown.note = Some(format!("{}: {}.", column.name, column.what)));
+    }
+    table
 }
 
 fn notes(sample: &TopSample) -> Vec<Notice> {

@@ -6,8 +6,8 @@ mod csv;
 mod openmetrics;
 mod sentence;
 
+pub(crate) use batch::explained;
 pub use batch::top;
-pub(crate) use batch::{meanings, table};
 pub use columns::{TOP_COLUMNS, TopColumn};
 pub use csv::{csv_head, csv_rows};
 pub use openmetrics::openmetrics;

@@ -29,7 +29,7 @@ fn has_kernel(target: &TuneTarget<'_>) -> bool {
 }
 
 fn needs_trust(target: &TuneTarget<'_>) -> Option<&'static str> {
-    (!target.risks_data).then_some("it takes protection from the host: --unsafe tries it, for guests that are trusted")
+    (!target.risks_data).then_some("it disables a mitigation (L1TF) on the host: --unsafe tries it, for trusted guests")
 }
 
 /// What only a KVM with hardware virtualization gives a guest, whose CPU model does not have it by itself.

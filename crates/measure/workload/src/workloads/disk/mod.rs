@@ -23,7 +23,7 @@ pub use work::BlockWork;
 use work::{COUNT, SMALLEST};
 
 workload! {
-    Disk: "block I/O to a disk of its own, like fio; rw=read by default",
+    Disk: "block I/O to a separate disk, like fio; rw=read by default",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
     block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request")
         .aliases(&[alias("bs")]);

@@ -139,7 +139,9 @@ fn table(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("95 % CI").spare(4), |row| ends(row))
         .column(Column::words("result").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("p (Holm-adjusted)").spare(2), |row| verdict::p_value(row.p_adjusted))
-        .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
+        .column(Column::figures("noise").spare(1).noted(Some(NOISE.to_owned())), |row| {
+            format!("±{}", percent(row.noise))
+        })
         .done()
         .notes(notes(against, findings))
 }
@@ -149,6 +151,8 @@ fn ends(row: &Compared) -> String {
     let mark = if row.is_left_open_by_correction() { format!("{UNCORRECTED}\u{a0}") } else { String::new() };
     format!("{mark}{}", interval(&row.comparison.ratio))
 }
+
+const NOISE: &str = "Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.";
 
 /// Marks an interval that excludes ×1 while the verdict, which is corrected, does not.
 const UNCORRECTED: &str = "†";
@@ -160,7 +164,7 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
     };
     let meaning = format!(
         "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate: baseline ÷ variant; above ×1 the variant is slower, or uses more of a resource. \
-         The result of a rate is the change of the rate itself (×1.25: lower by 20 %). Noise: the standard deviation of the rounds' ratios, estimated from their quartiles.",
+         For a rate, the result is the change in the rate (slowdown ×1.25: 20 % lower).",
         pairs(findings)
     );
     let uncorrected = against.rows.iter().any(Compared::is_left_open_by_correction).then(|| {

@@ -167,7 +167,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
             .then(|| "~0 above 0, rounds to it".to_owned()),
-        column.corrected.is_some().then(|| "corrected: the mean minus what tracing its events cost".to_owned()),
+        column.corrected.is_some().then(|| "corrected: the mean minus the cost of tracing its events".to_owned()),
         column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();

@@ -93,7 +93,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     };
     let [median, traced] = [median, main.traced.mean_ns].map(|ns| nanoseconds(ns).replace(' ', "\u{a0}"));
     format!(
-        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean traced {request} ({traced}), {states}{tail}. {layers}",
+        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the traced mean ({traced}), {states}{tail}. {layers}",
         view::title(main)
     )
 }

@@ -118,7 +118,7 @@ pub fn method(exits: &GuestExits) -> Vec<String> {
     if !exits.addresses.is_empty() {
         lines.push(match exits.devices_from {
             DevicesFrom::MemoryTree => "Device names are from QEMU's memory tree (info mtree).".to_owned(),
-            DevicesFrom::UsualPlaces => "Devices are named by a PC's usual addresses.".to_owned(),
+            DevicesFrom::UsualPlaces => "Device names are guessed from a PC's standard address map.".to_owned(),
         });
     }
     if exits.lost > 0 {

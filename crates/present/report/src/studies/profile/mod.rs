@@ -37,7 +37,7 @@ pub struct Pictures {
 pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin: Origin) -> Report<'a> {
     let mut sections: Vec<Section<'_>> = Vec::new();
     if let Some(states) = &findings.states {
-        let title = format!("What threads did in {:.1} s", states.seconds);
+        let title = format!("Thread states over {:.1} s", states.seconds);
         sections.push(Section::new(title, vec![Block::Figure(threads::states(states))]));
     }
     sections.extend(drawn(pictures));

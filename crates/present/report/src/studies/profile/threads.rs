@@ -143,13 +143,13 @@ fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
     thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
 }
 
-/// "events 98.1 % (ppoll in os_host_main_loop_wait)".
+/// "events 98.1 % (ppoll, os_host_main_loop_wait)".
 fn wait(wait: &StateWait) -> String {
     let place = match (wait.call.as_str(), wait.below.as_str()) {
         ("", "") => String::new(),
         (call, "") => format!(" ({call})"),
-        ("", below) => format!(" (in {below})"),
-        (call, below) => format!(" ({call} in {below})"),
+        ("", below) => format!(" ({below})"),
+        (call, below) => format!(" ({call}, {below})"),
     };
     format!("{} {}{place}", wait.reason.label(), percent(wait.fraction))
 }
