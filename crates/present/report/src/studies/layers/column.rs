@@ -53,8 +53,7 @@ pub fn sums(column: &LayerColumn) -> Table {
     unexplained(&mut table);
     let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
     let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
-    let percent =
-        "Both percentages are of the whole request; service time %: without its waits.";
+    let percent = "Both percentages are of the whole request; service time %: without its waits.";
     table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
 }
 
