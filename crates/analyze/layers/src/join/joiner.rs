@@ -256,7 +256,7 @@ impl Join {
         // Not at each event: to look costs more than to remember.
         let latest = now.saturating_sub(slack * 2);
         let is_near = latest.saturating_sub(slack * 2) <= self.horizon.saturating_add(slack);
-        if is_near || now < self.looked.saturating_add(slack) {
+        if is_near || now < self.looked.saturating_add(slack / 4) {
             return;
         }
         self.looked = now;

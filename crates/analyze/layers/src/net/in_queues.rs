@@ -171,8 +171,7 @@ impl InQueues {
         let queue = self.queue(packet.kind);
         queue.handed.push_back(packet);
         let oldest = if queue.handed.len() > MAX_QUEUED { queue.handed.pop_front() } else { None };
-        let lost: Vec<GuestRequest> = oldest.into_iter().filter(|packet| self.counts(packet)).collect();
-        self.lose(packet.kind, &lost);
+        self.lose(packet.kind, oldest.as_slice());
     }
 
     /// Matches all that was taken so long before `now` that what was handed over meanwhile is known.
@@ -194,7 +193,10 @@ impl InQueues {
         for kind in [RequestKind::Transmit, RequestKind::Receive] {
             let left: Vec<GuestRequest> = mem::take(&mut self.queue(kind).handed).into();
             // What came last may not have been taken before the guest's trace ended.
-            let lost: Vec<GuestRequest> = left.into_iter().filter(|packet| self.counts(packet)).collect();
+            let is_lost = |packet: &GuestRequest| {
+                kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
+            };
+            let lost: Vec<GuestRequest> = left.into_iter().filter(is_lost).collect();
             self.lose(kind, &lost);
             self.confirm(kind);
         }
@@ -312,7 +314,7 @@ impl InQueues {
         let last = if kind == RequestKind::Transmit { Checkpoint::NetTx } else { Checkpoint::NetGuestPoll };
         // It was on its way all the time: so it may be an event that was lost, if any was.
         let until = Moment { at: self.latest, cpu: 0, tid: 0, interrupt: false };
-        for packet in lost {
+        for packet in lost.iter().filter(|packet| self.counts(packet)).collect::<Vec<_>>() {
             self.reject(&GuestRequest { complete: until, ..*packet }, Reason::Missing(last));
         }
     }
