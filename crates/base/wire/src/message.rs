@@ -198,6 +198,7 @@ impl Observed {
         }
         few("interrupts", self.disk.iter().map(|d| d.interrupts.len()).sum())?;
         few("interrupts", self.nic.iter().map(|nic| nic.interrupts.len()).sum())?;
+        short(self.nic.iter().map(|nic| &nic.name))?;
         check_missing(&self.missing)
     }
 }

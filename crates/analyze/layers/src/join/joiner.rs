@@ -72,6 +72,8 @@ pub(crate) struct Join {
     ending: BinaryHeap<Reverse<(u64, usize)>>,
     /// What was before is forgotten.
     horizon: u64,
+    /// When that was last decided.
+    looked: u64,
     out: Joined,
 }
 
@@ -104,6 +106,7 @@ impl Join {
             open: BTreeSet::new(),
             ending: BinaryHeap::new(),
             horizon: 0,
+            looked: 0,
             out: Joined { requests: Vec::with_capacity(operations.len()), ..Joined::default() },
             operations,
         }
@@ -119,8 +122,8 @@ impl Join {
     /// For the packets of a network card, whoever sends them: each is an operation.
     pub fn packets(facts: &TraceFacts, bound: u64, guest_alone: bool) -> Self {
         let mut join = Join::unstamped(facts, bound);
-        join.in_queues = Some(InQueues::new(bound, join.params.slack, guest_alone));
         join.follow_after = join.follow_after.max((facts.tsc_mhz * RECEIPT_US) as u64);
+        join.in_queues = Some(InQueues::new(bound, join.params.slack, join.follow_after, guest_alone));
         join
     }
 
@@ -252,9 +255,11 @@ impl Join {
         }
         // Not at each event: to look costs more than to remember.
         let latest = now.saturating_sub(slack * 2);
-        if latest.saturating_sub(slack * 2) <= self.horizon.saturating_add(slack) {
+        let is_near = latest.saturating_sub(slack * 2) <= self.horizon.saturating_add(slack);
+        if is_near || now < self.looked.saturating_add(slack / 4) {
             return;
         }
+        self.looked = now;
         let horizon = self.oldest(now).unwrap_or(now).min(latest).saturating_sub(slack * 2);
         if horizon > self.horizon.saturating_add(slack) {
             self.horizon = horizon;

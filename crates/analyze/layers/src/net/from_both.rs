@@ -149,19 +149,19 @@ impl FromBoth<'_> {
     fn in_stack(&self, polled: Moment) -> Option<Moment> {
         let polls = self.guest.packets.at(C::NetGuestPoll);
         let (_, own) = polls.within(polled.at, polled.at).find(|(_, p)| p.moment.cpu == polled.cpu)?;
-        let received = |until: u64, is: &dyn Fn(&GuestPacket) -> bool| {
-            let all = self.guest.packets.at(C::NetGuestReceive).within(polled.at, until);
+        let received = |is: &dyn Fn(&GuestPacket) -> bool| {
+            let all = self.guest.packets.at(C::NetGuestReceive).from(polled.at);
             all.map(|(_, packet)| packet).find(|packet| is(packet)).map(|packet| packet.moment)
         };
         let is_same = |packet: &GuestPacket| packet.packet.skb == own.packet.skb;
-        // From then on the address is another's.
-        let reused = polls.from(polled.at.saturating_add(1)).find(|(_, p)| is_same(p)).map_or(u64::MAX, |(at, _)| at);
+        // Once it is polled again the address is another's.
+        let is_reused = |until: u64| polls.within(polled.at.saturating_add(1), until).any(|(_, p)| is_same(p));
         let is_merged = |packet: &GuestPacket| {
             let first = polls.until(packet.moment.at).find(|(_, p)| p.packet.skb == packet.packet.skb);
             packet.moment.cpu == polled.cpu
                 && first.is_some_and(|(at, first)| at < polled.at && first.packet.len < packet.packet.len)
         };
-        received(reused, &is_same).or_else(|| received(u64::MAX, &is_merged))
+        received(&is_same).filter(|received| !is_reused(received.at)).or_else(|| received(&is_merged))
     }
 }
 

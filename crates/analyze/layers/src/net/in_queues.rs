@@ -26,6 +26,8 @@ struct Sight {
     bound: u64,
     /// As far as this, one that was taken before it was handed over shows that the clocks do not agree.
     slack: u64,
+    /// One that was handed over so long before the guest's trace ended, and not taken, was lost.
+    in_flight: u64,
     /// When the guest's first and last event was.
     guest: Option<(u64, u64)>,
 }
@@ -45,6 +47,8 @@ pub(crate) struct InQueues {
     pub guest_alone: bool,
     /// When the guest's stack queued a packet for the card, by the kernel's address for it.
     queued: HashMap<u64, u64>,
+    /// When the last event was.
+    latest: u64,
     transmit: Queue,
     receive: Queue,
     /// Those that were taken, and confirmed, since the last call.
@@ -102,7 +106,7 @@ fn fits(packet: &GuestRequest, bytes: u64) -> bool {
 
 impl Default for Sight {
     fn default() -> Self {
-        Sight { bound: 0, slack: 1, guest: None }
+        Sight { bound: 0, slack: 1, in_flight: 1, guest: None }
     }
 }
 
@@ -115,12 +119,15 @@ fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -
 const LINK: u64 = 14;
 
 impl InQueues {
-    pub fn new(bound: u64, slack: u64, guest_alone: bool) -> InQueues {
-        InQueues { sight: Sight { bound, slack, guest: None }, guest_alone, ..InQueues::default() }
+    /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a packet may
+    /// be on its way.
+    pub fn new(bound: u64, slack: u64, in_flight: u64, guest_alone: bool) -> InQueues {
+        InQueues { sight: Sight { bound, slack, in_flight, guest: None }, guest_alone, ..InQueues::default() }
     }
 
     pub fn guest(&mut self, event: &Event<GuestEvent>) {
         let at = event.at;
+        self.latest = at;
         if self.sight.guest.is_none() {
             // What QEMU handed over before was taken unseen.
             self.receive.handed.clear();
@@ -151,6 +158,7 @@ impl InQueues {
     }
 
     pub fn host(&mut self, event: &Event<HostEvent>) {
+        self.latest = event.at;
         let HostEvent::Passes(checkpoint, mark) = event.what else { return };
         match checkpoint {
             Checkpoint::NetTx => self.transmit.taken.push_back((event.moment(), mark.bytes)),
@@ -163,8 +171,7 @@ impl InQueues {
         let queue = self.queue(packet.kind);
         queue.handed.push_back(packet);
         let oldest = if queue.handed.len() > MAX_QUEUED { queue.handed.pop_front() } else { None };
-        let lost: Vec<GuestRequest> = oldest.into_iter().filter(|packet| self.counts(packet)).collect();
-        self.lose(packet.kind, &lost);
+        self.lose(packet.kind, oldest.as_slice());
     }
 
     /// Matches all that was taken so long before `now` that what was handed over meanwhile is known.
@@ -186,7 +193,10 @@ impl InQueues {
         for kind in [RequestKind::Transmit, RequestKind::Receive] {
             let left: Vec<GuestRequest> = mem::take(&mut self.queue(kind).handed).into();
             // What came last may not have been taken before the guest's trace ended.
-            let lost: Vec<GuestRequest> = left.into_iter().filter(|packet| self.counts(packet)).collect();
+            let is_lost = |packet: &GuestRequest| {
+                kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
+            };
+            let lost: Vec<GuestRequest> = left.into_iter().filter(is_lost).collect();
             self.lose(kind, &lost);
             self.confirm(kind);
         }
@@ -302,7 +312,11 @@ impl InQueues {
         let from = self.queue(kind).ambiguous_if_lost(lost, bound);
         self.contradict(kind, from);
         let last = if kind == RequestKind::Transmit { Checkpoint::NetTx } else { Checkpoint::NetGuestPoll };
-        lost.iter().for_each(|packet| self.reject(packet, Reason::Missing(last)));
+        // It was on its way all the time: so it may be an event that was lost, if any was.
+        let until = Moment { at: self.latest, cpu: 0, tid: 0, interrupt: false };
+        for packet in lost.iter().filter(|packet| self.counts(packet)).collect::<Vec<_>>() {
+            self.reject(&GuestRequest { complete: until, ..*packet }, Reason::Missing(last));
+        }
     }
 
     /// One was taken that was not seen before.
@@ -318,9 +332,9 @@ impl InQueues {
         }
     }
 
-    /// Whether a packet that nobody took counts: not where the guest did not trace.
+    /// Whether a packet that nobody took counts: not where the guest no longer traced.
     fn counts(&self, packet: &GuestRequest) -> bool {
-        packet.kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.slack))
+        packet.kind == RequestKind::Transmit || self.sight.has(packet.issue.at.saturating_add(self.sight.in_flight))
     }
 
     fn reject(&mut self, packet: &GuestRequest, reason: Reason) {
