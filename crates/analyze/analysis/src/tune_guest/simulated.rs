@@ -261,7 +261,7 @@ fn what_excludes_or_contains_another_is_not_kept_beside_it() {
     assert_eq!(kept(&found), [1], "{:#?}", found.candidates);
     let why = |number: usize| found.candidates[number].why.clone().unwrap();
     assert!(why(0).contains("x1=on has it"), "{}", why(0));
-    assert!(why(2).contains("x1=on excludes it"), "{}", why(2));
+    assert!(why(2).contains("exclusive with x1=on"), "{}", why(2));
     assert_ne!(found.candidates[3].verdict, TuneVerdict::Keep);
     assert_eq!((found.tuned["aio"].as_str(), found.tuned["cache"].as_str()), ("native", "none"));
     let (before, after) = (found.before.unwrap(), found.after.unwrap());

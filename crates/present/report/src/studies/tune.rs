@@ -1,7 +1,7 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{self, NONE, factor, nanoseconds, percent, significant};
+use crate::number::{self, NONE, counted, factor, nanoseconds, percent, significant};
 use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
@@ -152,7 +152,7 @@ fn changes(found: &TuneFindings) -> Table {
         let mut cells = vec![Cell::from(candidate.change.action.clone()), ceiling.into()];
         if found.applied {
             cells.extend(
-                [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pairs"))),
+                [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "pair"))),
             );
             cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         } else {
@@ -185,7 +185,7 @@ pub(super) fn ratio(comparison: Option<&Comparison>, what: &str) -> String {
         || NONE.to_owned(),
         |found| match found.ratio.interval {
             Some(_) => format!("{} ({})", number::ratio(found.ratio.median), interval(&found.ratio)),
-            None => format!("{} ({} {what})", number::ratio(found.ratio.median), found.rounds),
+            None => format!("{} ({})", number::ratio(found.ratio.median), counted(found.rounds.into(), what)),
         },
     )
 }
@@ -212,9 +212,7 @@ pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
             row.comparison.map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec![
-            "Medians of the measurements; ratio: the median of the pairs' ratios, with over without.".to_owned(),
-        ])
+        .notes(vec!["Medians of the measurements; ratio: the median of the pairs' ratios, with ÷ without.".to_owned()])
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {

@@ -185,7 +185,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     for row in &found.candidates {
         let mut cells = vec![Cell::from(row.candidate.name.clone())];
         cells.extend(
-            [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "rounds"))),
+            [&row.screening, &row.confirmation].map(|comparison| Cell::from(ratio(comparison.as_ref(), "round"))),
         );
         cells.push(Cell::from(row.verdict.to_string()).tone(tone(row.verdict)));
         table.row(cells);
