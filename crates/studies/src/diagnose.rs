@@ -13,7 +13,7 @@ use vmtax_workload::CheckedPlan;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Reads the VM's counters, then samples its threads and counts its VM exits, then traces its disks' requests, for 10 s in \
-all; what needs more rights is skipped and listed. The first sentence names the largest cause of delay; \
+all; what needs more privileges is skipped and listed. The first sentence names the largest cause of delay; \
 the exact fix follows, and whether it applies live or needs a restart.
 Changes nothing in the VM, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain stays \
 tainted (custom-monitor, custom-ga-command) until it is shut off. See docs/my-vm.md.

@@ -56,7 +56,7 @@ pub struct ExecOptions {
     /// A shell command instead of a program: 'a && b'
     #[arg(long, value_name = "LINE", conflicts_with = "command")]
     shell: Option<String>,
-    /// Run once on one guest with a terminal; without a command, your shell
+    /// Run once, in one guest, on a terminal; without a command, your shell
     #[arg(short, long, conflicts_with = "json")]
     terminal: bool,
     /// Shell command run once after each boot, not measured; servers that it starts keep running

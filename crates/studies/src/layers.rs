@@ -69,7 +69,7 @@ pub struct LayersOptions {
     /// Options of the workload as OPTION=VALUE, or a plan (.toml)
     #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
-    /// The guest's device whose requests are followed: disk (virtio-blk, block requests) or net (virtio-net, requests to an echo
+    /// The guest's device to trace: disk (virtio-blk, block requests) or net (virtio-net, requests to an echo
     /// server on the host, and its responses)
     #[arg(long, value_name = "DEVICE", value_enum, hide_possible_values = true, default_value = "disk")]
     device: Device,

@@ -69,7 +69,7 @@ pub struct TuneOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
     /// Metric to optimize. With --vm: latency (of disk requests), requests (disk requests per second), run (CPU time of the vCPUs) or
-    /// exits (VM exits per second) [default: the one that the change is for]; without --vm: one of the workload's metrics, for example syscalls.getpid
+    /// exits (VM exits per second) [default: the metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
     /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric; lower is better
@@ -78,7 +78,7 @@ pub struct TuneOptions {
     /// A higher number from --metric-command is better
     #[arg(long, requires = "metric_command")]
     higher_is_better: bool,
-    /// How long to measure in all: 300s, 10m [default: 300s with --vm, else 15m]
+    /// Total measurement time: 300s, 10m [default: 300s with --vm, else 15m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// How long to measure a setting at a time [default: 1.5s with --vm, else 1s in each boot]

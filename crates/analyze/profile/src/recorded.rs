@@ -151,7 +151,11 @@ fn exits_of(counts: &ExitCounts, pid: i32, is_imported: bool, missing: &mut Vec<
                 "process {pid} has no QMP monitor that vmtax can use, so device names are guessed from a PC's standard address map"
             ),
         };
-        missing.push(Missing { what: "device names of addresses".to_owned(), why, fix: counts.monitor_advice.clone() });
+        missing.push(Missing {
+            what: "device names for MMIO and port addresses".to_owned(),
+            why,
+            fix: counts.monitor_advice.clone(),
+        });
     }
     Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))
 }

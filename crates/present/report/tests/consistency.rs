@@ -184,16 +184,25 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
             let (Some(said), Some(range)) = (row.get(verdict), row.get(interval)) else { continue };
             let ends: Vec<f64> =
                 range.text.split('–').filter_map(|end| Some(figure(end.trim_start_matches('×'))?.0)).collect();
-            let agrees = match (said.text.split_whitespace().next().unwrap_or_default(), ends.as_slice()) {
-                ("slower" | "lower", [low, _]) => *low >= 1.0,
-                ("faster" | "higher", [_, high]) => *high <= 1.0,
+            // A rate that is lower is a larger cost.
+            let is_rate = row[0].text.parse().is_ok_and(|metric: Metric| metric.better() == Better::Higher);
+            let word = match said.text.split_whitespace().next_back().unwrap_or_default() {
+                "lower" if is_rate => "slower",
+                "higher" if is_rate => "faster",
+                "lower" | "fast" | "high" => "faster",
+                "higher" | "long" | "much" => "slower",
+                _ => said.text.split_whitespace().next().unwrap_or_default(),
+            };
+            let agrees = match (word, ends.as_slice()) {
+                ("slower", [low, _]) => *low >= 1.0,
+                ("faster", [_, high]) => *high <= 1.0,
                 ("equivalent", [low, high]) => *low > 0.8 && *high < 1.2,
                 // Marked: of this metric alone, and a note says so.
                 ("inconclusive", _) if range.text.starts_with('†') => {
                     table.notes.iter().any(|note| note.starts_with("† Excludes ×1 for this metric alone"))
                 }
                 ("inconclusive", [low, high]) => *low <= 1.0 && *high >= 1.0,
-                ("slower" | "lower" | "faster" | "higher" | "equivalent", _) => false,
+                ("slower" | "faster" | "equivalent", _) => false,
                 (_, ends) => ends.is_empty() || said.text.is_empty(),
             };
             if !agrees {
@@ -390,7 +399,7 @@ fn what_contradicts_itself_is_found() {
             if let Row::Cells(cells) = row {
                 cells
                     .iter_mut()
-                    .filter(|cell| cell.text.starts_with("slower by"))
+                    .filter(|cell| cell.text.ends_with("higher"))
                     .for_each(|cell| cell.text = "faster".into());
             }
         }

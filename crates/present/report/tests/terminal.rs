@@ -93,7 +93,7 @@ fn a_metric_without_a_ratio_says_why() {
         column.overhead = None;
         column.spread.as_mut().unwrap().values[0] = 0.0;
     }
-    let said = format!("No ratio, since a round's figure is 0: {}.", f.rows[0].metric.label());
+    let said = format!("No ratio, because a round's value is 0: {}.", f.rows[0].metric.label());
     assert!(text(&f).contains(&said), "{}", text(&f));
 }
 

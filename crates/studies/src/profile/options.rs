@@ -94,7 +94,7 @@ pub struct ProfileOptions {
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Samples per second in the guest, by perf_events of its kernel; 0 for none
+    /// Samples per second in the guest, using its kernel's perf_events; 0 for none
     #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = ProfileSettings::HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
     /// Count the guest's system calls, with BPF where its kernel has it; BY is call (default) or process

@@ -8,8 +8,8 @@ use crate::options::{CommonOptions, OptionsError, named_workloads, settings};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric, NotTried, Plan, Study, Tree,
-    Variant, WorkloadName, WorkloadSpec,
+    ChangeCost, CommandSpec, Guest, GuestTune, GuestTuneSpec, HostFacts, KvmClass, Metric, NotTried, Pinning, Plan,
+    Study, Tree, Variant, WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::twin;
 use vmtax_workload::{CheckedPlan, Preset, block_work};
@@ -43,7 +43,7 @@ pub struct GuestTuneOptions {
     /// Setting to start with instead of QEMU's default: KEY=VALUE, the syntax of a variant of `vmtax compare`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
-    /// Also try settings that lose data when the host fails (cache=unsafe) or weaken the guest's security (mitigations=off)
+    /// Also try settings that lose data when the host crashes (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
     /// For the workload `disk`, if a change is kept: trace the requests of the guest without and with it in one more run, to show
@@ -111,6 +111,7 @@ impl GuestTuneOptions {
             qemus: &qemus,
             machine,
             cpus: of_options.cpus.unwrap_or(guest.cpus),
+            is_pinned: matches!(of_options.pinning.or(guest.pinning), None | Some(Pinning::Split)),
             cpu_model: baseline.get("cpu-model").or(of_options.cpu_model.as_deref()).or(guest.cpu_model.as_deref()),
             host_cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
             has_hardware_kvm: host.kvm.class == KvmClass::Hardware,

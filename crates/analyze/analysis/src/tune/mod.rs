@@ -25,7 +25,7 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
         records.iter().find_map(|record| if let TuneRecord::Ended { why } = record { Some(why.clone()) } else { None });
     // With more time something would be left to measure.
     let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
-    let over = || "time limit reached before all changes were decided: give --duration more".to_owned();
+    let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
     Some(TuneFindings {
         metric: metric(spec, &kept),
         moved: if kept.is_empty() { Vec::new() } else { moved::moved(&vm, records, phase, &kept) },

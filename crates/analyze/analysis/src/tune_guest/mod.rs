@@ -29,7 +29,7 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     let medians = medians(&total);
     let candidates: Vec<GuestTuneRow> =
         (0..spec.candidates.len()).map(|number| row(&measured, number, &found)).collect();
-    let over = || "time limit reached before all changes were decided: give --duration more".to_owned();
+    let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
     let bounds = candidates.iter().filter_map(|row| Some(1.0 - row.screening?.ratio.interval?.low));
     Some(GuestTuneFindings {
         metric: spec.metric,

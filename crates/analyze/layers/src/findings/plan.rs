@@ -161,7 +161,7 @@ fn method(plan: &Plan, rounds: u32) -> String {
         "Requests are matched across layers by offset and address"
     };
     let how = "segments do not overlap. Unexplained: the \
-               time from the workload's start of a request to its first traced event, and from its last traced event until the workload sees it complete. Means and quantiles are over all matched requests. \
+               time from when the workload submits a request to its first traced event, and from its last traced event until the workload sees it complete. Means and quantiles are over all matched requests. \
                Tracing overhead and differences between variants are medians of paired ratios: in each round the ratio of two medians, \
                then the median of these ratios; it is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {

@@ -9,7 +9,7 @@ use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 /// Addresses reported at most.
 const MAX_ADDRESSES: usize = 100;
 const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_entry.";
-const TIMED_BY_ACCESSES: &str = "Time of an exit: from its tracepoint (kvm_mmio, kvm_pio, kvm_msr) until QEMU's thread calls KVM_RUN again. This KVM has no tracepoints kvm_exit and kvm_entry, so the time of exits that it handles itself is unknown.";
+const TIMED_BY_ACCESSES: &str = "Time of an exit: from its tracepoint (kvm_mmio, kvm_pio, kvm_msr) until the vCPU thread calls KVM_RUN again. This KVM has no tracepoints kvm_exit and kvm_entry, so the time of exits that it handles itself is unknown.";
 
 pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let ExitCounts { seconds, counters, traced, .. } = counts;

@@ -51,8 +51,8 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
             return problem(evidence, HostProblem::KvmEmulatesKernels);
         }
         // What the probe measured is among the host's checks, in the details.
-        let text = "KVM on this host has no VT-x or AMD-V and emulates the kernel code of ordinary guests. Linux guests therefore run \
-                    under tcg.";
+        let text = "KVM on this host works without VT-x or AMD-V: it emulates guest kernels instruction by instruction, except those built \
+                    for it (PVM, --kernel). Linux guests therefore run under tcg.";
         vec![Finding::new(text.to_owned())]
     },
 };
@@ -102,10 +102,7 @@ mod tests {
             at_speed,
             ["tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."]
         );
-        assert!(
-            of(KvmClass::EmulatesKernels, 33.0)[0]
-                .contains("emulates the kernel code of ordinary guests. Linux guests therefore run under tcg")
-        );
+        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("Linux guests therefore run under tcg"));
         assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
     }
 

@@ -31,7 +31,7 @@ macro_rules! warning {
 pub(super) const WARNINGS: &[Rule] = &[
     warning!("kernels-differ", "host and guest with different kernels", [HOST_KERNEL],
     Warning::KernelsDiffer { host, machine, guest } => format!(
-        "The host runs Linux {host} and the {machine} guest {guest}: figures of system calls and system time include the \
+        "The host runs Linux {host} and the {machine} guest {guest}: results of system calls and system time include the \
          differences between these kernels."
     )),
     warning!("no-memory-limit", "native trials without the guest's limit of memory", [OWN_CGROUP],

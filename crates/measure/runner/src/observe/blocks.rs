@@ -240,7 +240,7 @@ fn host_tracer(
     }
 }
 
-/// The guest's device whose requests are followed, as the monitor names it.
+/// The guest's device whose requests are traced, as the monitor names it.
 fn device(probes: Probes) -> &'static str {
     if probes == Probes::Network { NET_DEVICE } else { DISK_DEVICE }
 }

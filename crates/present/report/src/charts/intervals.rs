@@ -87,17 +87,17 @@ fn change(row: &Compared) -> f64 {
     (shown - 1.0).abs()
 }
 
-/// "3.1 % less time", "2.47 times as fast"; of a rate "3.1 % higher", of an amount "3.1 % more".
+/// "3.1 % lower", "2.47 times as fast": what became of the value itself, also of a rate.
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
     // In part, and in times of the baseline.
     let (part, times) = match (row.metric.better(), row.comparison.verdict, is_amount(row.metric.unit())) {
         (Better::Higher, Verdict::Slower, _) => ("lower", None),
         (Better::Higher, _, _) => ("higher", Some("high")),
-        (_, Verdict::Slower, true) => ("more", Some("much")),
-        (_, _, true) => ("less", None),
-        (_, Verdict::Slower, _) => ("more time", Some("long")),
-        _ => ("less time", Some("fast")),
+        (_, Verdict::Slower, true) => ("higher", Some("much")),
+        (_, Verdict::Slower, _) => ("higher", Some("long")),
+        (_, _, true) => ("lower", None),
+        _ => ("lower", Some("fast")),
     };
     let factor_of = if row.comparison.verdict == Verdict::Slower { cost } else { 1.0 / cost };
     match row.comparison.verdict {

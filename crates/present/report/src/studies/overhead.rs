@@ -294,7 +294,7 @@ fn without_ratio(rows: &[MetricRow]) -> Option<String> {
         guests.any(|column| column.spread.as_ref().is_some_and(|spread| zero(native) || zero(spread)))
     };
     let labels: Vec<&str> = rows.iter().filter(has_zero).map(|row| row.label).collect();
-    (!labels.is_empty()).then(|| format!("No ratio, since a round's figure is 0: {}.", labels.join("; ")))
+    (!labels.is_empty()).then(|| format!("No ratio, because a round's value is 0: {}.", labels.join("; ")))
 }
 
 fn spread_note(rows: &[MetricRow], machine: Machine) -> Option<String> {

@@ -202,7 +202,7 @@ pub(super) fn tone(verdict: TuneVerdict) -> Tone {
 /// Figures without and with what is kept.
 pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
     Table::of(title, rows)
-        .column(Column::words("figure"), |row| row.name.clone())
+        .column(Column::words("metric"), |row| row.name.clone())
         .column(Column::figures("without"), |row| value(row, row.before))
         .column(Column::figures("with"), |row| value(row, row.after))
         .column(Column::figures("ratio"), |row| {

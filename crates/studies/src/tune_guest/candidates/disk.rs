@@ -119,7 +119,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (2, 10),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| match target.requests {
-            Some(work) if work.block < 512 << 10 => Some("it is for requests of 512 KiB and more"),
+            Some(work) if work.block < 512 << 10 => Some("it only matters for requests of 512 KiB and more"),
             _ => needs_driver(target),
         },
         trap: "More memory for each queue.",
@@ -227,8 +227,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (1, 0),
         moves: |target, _| uses_disk(target.workload),
         not_for: |target, _| {
-            let risks =
-                "a failure of the host loses what the guest has flushed: --unsafe tries it, for disposable guests";
+            let risks = "a host crash loses data that the guest has flushed: --unsafe tries it, for disposable guests";
             (!target.risks_data).then_some(risks)
         },
         trap: "A failure of the host loses what the guest has flushed: for disposable guests.",

@@ -39,7 +39,7 @@ fn lacks_of_kvm(target: &TuneTarget<'_>) -> bool {
 }
 
 fn needs_hardware(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str> {
-    (!target.has_hardware_kvm).then_some("it needs hardware virtualization")
+    (!target.has_hardware_kvm).then_some("it needs VT-x or AMD-V, which this host's KVM works without")
 }
 
 pub(super) const TABLE: &[KnownChange] = &[
@@ -166,7 +166,10 @@ pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("pinning", "split")],
         since: (1, 0),
-        moves: |target, _| has_kernel(target) && (waits(target) || computes(target)),
+        moves: |target, baseline| {
+            let is_pinned = baseline.get("pinning").map_or(target.is_pinned, |how| how == "split");
+            !is_pinned && has_kernel(target) && (waits(target) || computes(target))
+        },
         not_for: |target, _| {
             (!target.has_spare_cpu()).then_some("QEMU's other threads need a host CPU besides the vCPUs'")
         },

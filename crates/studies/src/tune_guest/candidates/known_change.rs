@@ -19,6 +19,8 @@ pub(crate) struct TuneTarget<'a> {
     pub machine: Machine,
     /// Its vCPUs.
     pub cpus: u32,
+    /// Whether its vCPUs are pinned apart from QEMU's other threads.
+    pub is_pinned: bool,
     /// Its CPU model; `None` for the usual one.
     pub cpu_model: Option<&'a str>,
     /// The CPUs of the host.

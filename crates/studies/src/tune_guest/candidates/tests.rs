@@ -14,6 +14,7 @@ fn tcg(named: &Settings) -> TuneTarget<'_> {
         qemus: &[],
         machine: Machine::TCG,
         cpus: 1,
+        is_pinned: false,
         cpu_model: None,
         host_cpus: 1,
         has_hardware_kvm: false,
@@ -232,6 +233,9 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
     let spare = names(&of(WorkloadName::Syscalls, true, 4), &[]);
     assert!(has(&spare, &of_kvm) && has(&spare, &dedicated) && has(&spare, &["cpu-model=host"]), "{spare:?}");
     assert!(!has(&spare, &["cpu-flag.kvm-pv-unhalt=on"]), "{spare:?}");
+    let pinned = TuneTarget { is_pinned: true, ..of(WorkloadName::Syscalls, true, 4) };
+    assert!(!has(&names(&pinned, &[]), &["pinning=split"]), "it is so already");
+    assert!(has(&names(&pinned, &[("pinning", "none")]), &["pinning=split"]));
     let full = names(&of(WorkloadName::Syscalls, true, 2), &[]);
     assert!(has(&full, &["cpu-flag.kvm-pv-unhalt=on"]) && dedicated.iter().all(|one| !has(&full, &[one])), "{full:?}");
     let host = TuneTarget { cpu_model: Some("host,-vmx"), ..of(WorkloadName::Syscalls, true, 4) };
@@ -240,7 +244,7 @@ fn what_a_cpu_model_lacks_and_what_polls_is_tried_where_hardware_and_cpus_are_th
     let emulated = of(WorkloadName::Syscalls, false, 4);
     let (_, not_tried) = candidates(&emulated, &Settings::new());
     let why = |name: &str| not_tried.iter().find(|one| one.action == name).map(|one| one.why.as_str()).unwrap();
-    assert!(why("cpu-flag.kvm-pv-ipi=on").contains("hardware virtualization"));
+    assert!(why("cpu-flag.kvm-pv-ipi=on").contains("VT-x or AMD-V"));
     assert!(why("memory-backend.hugetlb=on").contains("huge pages"));
     let huge = TuneTarget { has_huge_pages: true, workload: WorkloadName::Memory, ..emulated };
     assert!(has(&names(&huge, &[]), &["memory-backend.hugetlb=on"]));

@@ -32,7 +32,7 @@ const LINGER: OptionInfo = count(
 );
 
 workload! {
-    FsSemantics: "which properties of files a share preserves";
+    FsSemantics: "which POSIX semantics and metadata a share preserves";
     drop: bool = DROP;
     linger: u32 = LINGER;
 }

@@ -283,12 +283,12 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
 
-/// "n = 12 rounds: stopped before 40, every result is conclusive", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
+/// "n = 12 rounds (of at most 40: every result is conclusive)", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
 fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         _ if findings.is_of_recordings() => n,
-        planned if findings.is_decided() => format!("{n}: stopped before {planned}, every result is conclusive"),
+        planned if findings.is_decided() => format!("{n} (of at most {planned}: every result is conclusive)"),
         planned if findings.rounds < planned => format!("{n}: ended before {planned} by --budget or Ctrl-C"),
         _ => n,
     }

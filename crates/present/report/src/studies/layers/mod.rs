@@ -91,9 +91,11 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     } else {
         String::new()
     };
-    let [median, traced] = [median, main.traced.mean_ns].map(|ns| nanoseconds(ns).replace(' ', "\u{a0}"));
+    let in_words = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
+    let (median, traced) = (in_words(median), in_words(main.traced.mean_ns));
+    let untraced = main.control.as_ref().map_or(String::new(), |one| format!(", {} untraced", in_words(one.mean_ns)));
     format!(
-        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the traced mean ({traced}), {states}{tail}. {layers}",
+        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean ({traced} traced{untraced}), {states}{tail}. {layers}",
         view::title(main)
     )
 }

@@ -125,7 +125,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     }
     if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
         notes.push(
-            "No hardware counter is available: samples come from a timer, and those in the kernel pile up where it enables \
+            "No hardware counter is available: samples come from a timer, and those in the kernel skid to where it enables \
              interrupts again."
                 .to_owned(),
         );
