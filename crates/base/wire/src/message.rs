@@ -182,7 +182,7 @@ pub struct Observed {
     pub disk: Option<GuestDisk>,
     /// The measured network card, likewise.
     #[serde(default)]
-    pub nic: Option<GuestNic>,
+    pub nic: Option<Box<GuestNic>>,
     /// What could not be observed there.
     pub missing: Vec<Missing>,
     /// What an event costs there, by repetitions after the workload.

@@ -74,7 +74,7 @@ impl GuestTrace {
     pub fn begin((places, mac): (&Places, &str), probes: Probes, set: Option<ProbeSet>) -> Result<GuestTrace, String> {
         let (mut disk, mut nic) = (None, None);
         if probes == Probes::Network {
-            nic = Some(guest_nic(mac).map_err(|e| e.to_string())?);
+            nic = Some(Box::new(guest_nic(mac).map_err(|e| e.to_string())?));
         } else {
             let path = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
             disk = Some(guest_disk(path).map_err(|e| e.to_string())?);

@@ -5,7 +5,7 @@ use crate::exec::{exec, report};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use vmtax_model::testing::KvmGuest;
 
 /// Datagrams that the command sends, one after the other, and receives.
@@ -127,10 +127,9 @@ fn is_found(late: &Value, plain: &Value, there: &str, direction: usize) -> Resul
 #[ignore = "needs root"]
 fn a_delay_in_qemu_is_found_in_the_row_where_it_was_planted() {
     let Some(guest) = KvmGuest::given() else { return };
-    let plants: [(fn(&Place, u64) -> PathBuf, &str, usize); 2] =
-        [(packet_delaying_qemu, "net-tap-write", 0), (interrupt_delaying_qemu, "net-inject", 1)];
-    for (planted, there, direction) in plants {
+    for (there, direction) in [("net-tap-write", 0), ("net-inject", 1)] {
         let place = Place::new();
+        let planted = if direction == 0 { packet_delaying_qemu } else { interrupt_delaying_qemu };
         let qemu = planted(&place, DELAY_NS as u64);
         let mut missed = Vec::new();
         while missed.len() < TRIES {

@@ -137,7 +137,7 @@ impl Observer for BlockObserver {
             kvm_offset: vmtax_observe::kvm_offset(vm.pid()),
             host_disk,
             guest_disk,
-            guest_nic,
+            guest_nic: guest_nic.map(|nic| *nic),
             notify,
             host_costs,
             guest_costs,
