@@ -42,7 +42,7 @@ With --apply each change is made, read back, measured against the previous setti
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
 The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
 Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
-this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, \
+this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, then the others beside these, \
 then the result on fresh boots; the reported gain comes from these boots only. The recording's folder tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.
 
 Examples:

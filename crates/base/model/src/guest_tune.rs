@@ -75,10 +75,12 @@ pub struct GuestCandidate {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum GuestTunePhase {
-    /// Which candidates are faster than the baseline.
+    /// Which candidates are faster than the baseline, or beside those that stand out.
     Screening,
     /// Whether one more candidate helps beside those that help already.
     Combination,
+    /// Which of the candidates that are left help beside all that help, which may have masked them.
+    SecondScreening,
     /// Whether all that are left help together, and each beside the others: on boots that chose none of them.
     Confirmation,
 }
@@ -114,6 +116,8 @@ impl GuestTuneSpec {
     pub const LEFT_OUT: &str = "default";
     /// More do not fit into a tuning.
     pub const MAX_CANDIDATES: usize = 24;
+    /// Configurations at most: each candidate beside ever more of the others, and what is confirmed.
+    pub const MAX_VARIANTS: u32 = 512;
 
     /// What a configuration is called.
     pub fn name(&self, configuration: &[usize]) -> String {
@@ -148,10 +152,25 @@ pub struct GuestTuneRow {
     pub verdict: TuneVerdict,
     /// Why, where the measurements do not say.
     pub why: Option<String>,
-    /// Alone against the baseline; null where it was not measured.
+    /// The changes beside which it was screened last: `cache=writeback + aio=io_uring`; null for the baseline alone.
+    pub beside: Option<String>,
+    /// With it against without, beside these; null where it was not measured.
     pub screening: Option<Comparison>,
     /// With it against without, beside all others that were confirmed with it; null where that was not measured.
     pub confirmation: Option<Comparison>,
+}
+
+/// What was screened once more beside all that helped, which may have masked it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondScreening {
+    /// All that helped: `cache=writeback + aio=io_uring`.
+    pub beside: String,
+    /// The names of what was screened.
+    pub candidates: Vec<String>,
+    /// Those of them that are kept.
+    pub kept: Vec<String>,
+    /// Its boots.
+    pub boots: u32,
 }
 
 /// The findings of `tune` on a guest that it booted.
@@ -169,6 +188,8 @@ pub struct GuestTuneFindings {
     pub guards: Vec<BeforeAfter>,
     /// The candidates.
     pub candidates: Vec<GuestTuneRow>,
+    /// What was screened once more; null where nothing was.
+    pub second_screening: Option<SecondScreening>,
     /// The baseline's settings.
     pub baseline: BTreeMap<String, String>,
     /// The settings with all that is kept.

@@ -87,7 +87,7 @@ pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
 pub use guest_tune::{
     GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
-    TwinOf,
+    SecondScreening, TwinOf,
 };
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;

@@ -43,13 +43,6 @@ impl<'a> Measured<'a> {
         Measured { spec, trials: by, seconds, boot_s, rounds_s }
     }
 
-    /// When the last round of the parts that `of` accepts ended, s from the first trial's start; 0 without one.
-    pub fn end_s(&self, of: &dyn Fn(&GuestTunePart) -> bool) -> f64 {
-        let parts = self.spec.parts.iter().enumerate().filter(|(_, part)| of(part));
-        let rounds = parts.flat_map(|(number, _)| self.rounds(number));
-        rounds.filter_map(|round| self.rounds_s.get(&round)).map(|round| round.1).fold(0.0, f64::max)
-    }
-
     /// A configuration's figure in a round, the median of its trials; `None` where it was not measured, `Some(None)` where it has
     /// no such figure.
     fn value(&self, round: u32, name: &str, figure: Figure<'_>) -> Option<Option<f64>> {
@@ -103,14 +96,23 @@ impl<'a> Measured<'a> {
 
     /// A candidate beside `base`, against `base` alone.
     pub fn screening(&self, base: &[usize], candidate: usize) -> Series {
-        self.series(&|part| part.phase == GuestTunePhase::Screening, (base, &sorted(base, candidate)))
+        self.series(&screens, (base, &sorted(base, candidate)))
     }
 
-    /// What a candidate alone cost against the baseline in each of the first rounds of the screening, as logs of ratios; `None`
-    /// where it was not measured in each, or one gave no figure.
-    pub fn first_rounds(&self, candidate: usize, rounds: usize) -> Option<Vec<f64>> {
-        let logs = self.logs(&|part| part.phase == GuestTunePhase::Screening, (&[], &[candidate]));
-        logs.get(..rounds)?.iter().copied().collect()
+    /// What a candidate beside `base` cost against `base` alone in each of the first rounds of a screening that were measured, as logs
+    /// of ratios; `None` for one that gave no figure.
+    pub fn first_rounds(&self, base: &[usize], candidate: usize, rounds: usize) -> Vec<Option<f64>> {
+        self.logs(&screens, (base, &sorted(base, candidate))).into_iter().take(rounds).collect()
+    }
+
+    /// When the screening beside `base` began, s from the first trial's start: now, where it did not.
+    pub fn start_s(&self, base: &[usize]) -> f64 {
+        let part = self
+            .spec
+            .parts
+            .iter()
+            .find(|part| screens(part) && part.configurations.first().is_some_and(|first| first == base));
+        part.and_then(|part| self.rounds_s.get(&part.first_round)).map_or(self.seconds, |round| round.0)
     }
 
     /// Why a candidate failed to boot, where it never gave a figure.
@@ -127,6 +129,11 @@ impl<'a> Measured<'a> {
 pub(super) fn sorted(set: &[usize], one: usize) -> Vec<usize> {
     let all: BTreeSet<usize> = set.iter().copied().chain([one]).collect();
     all.into_iter().collect()
+}
+
+/// Whether a part screens candidates.
+fn screens(part: &GuestTunePart) -> bool {
+    matches!(part.phase, GuestTunePhase::Screening | GuestTunePhase::SecondScreening)
 }
 
 /// What a part of a confirmation confirms.

@@ -1,9 +1,11 @@
 //! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
 
-mod first;
 mod measured;
+mod screening;
 #[cfg(test)]
 mod simulated;
+#[cfg(test)]
+mod simulated_masked;
 mod steps;
 
 pub use steps::next_guest_step;
@@ -12,7 +14,10 @@ use crate::pairs::{Decision, Series};
 use measured::{Figure, Measured, confirms};
 use std::collections::BTreeSet;
 use steps::{Outcome, outcome, without};
-use vmtax_model::{BeforeAfter, GuestTuneFindings, GuestTuneRow, Metric, Plan, TrialRecord, TuneVerdict, WorkloadName};
+use vmtax_model::{
+    BeforeAfter, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, Metric, Plan,
+    SecondScreening, TrialRecord, TuneVerdict, WorkloadName,
+};
 
 /// What was found; `None` where the plan tunes no guest.
 pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindings> {
@@ -45,7 +50,24 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
         rounds: trials.iter().map(|trial| trial.round).collect::<BTreeSet<_>>().len() as u32,
         boots: trials.iter().map(|trial| (trial.round, &trial.variant)).collect::<BTreeSet<_>>().len() as u32,
         seconds: measured.seconds,
+        second_screening: second_screening(measured.spec, &candidates),
         candidates,
+    })
+}
+
+fn second_screening(spec: &GuestTuneSpec, rows: &[GuestTuneRow]) -> Option<SecondScreening> {
+    let parts: Vec<&GuestTunePart> =
+        spec.parts.iter().filter(|part| part.phase == GuestTunePhase::SecondScreening).collect();
+    let base = parts.first()?.configurations.first()?;
+    let screened: BTreeSet<usize> = parts.iter().flat_map(|part| &part.configurations).flatten().copied().collect();
+    let screened = screened.into_iter().filter(|number| !base.contains(number)).filter_map(|number| rows.get(number));
+    let screened: Vec<&GuestTuneRow> = screened.collect();
+    let name = |row: &&GuestTuneRow| row.candidate.name.clone();
+    Some(SecondScreening {
+        beside: spec.name(base),
+        candidates: screened.iter().map(name).collect(),
+        kept: screened.iter().filter(|row| row.verdict == TuneVerdict::Keep).map(name).collect(),
+        boots: parts.iter().map(|part| part.rounds * part.configurations.len() as u32).sum(),
     })
 }
 
@@ -56,10 +78,10 @@ fn medians(pairs: &[Option<(f64, f64)>]) -> Option<(f64, f64)> {
 }
 
 fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow {
-    // Beside the first that was confirmed, where it was measured there.
-    let beside = measured.screening(&found.base, number);
-    let is_beside = beside.pairs() > 0 && !found.base.contains(&number);
-    let screening = if is_beside { beside } else { measured.screening(&[], number) };
+    // Beside the most that it was measured beside.
+    let others = found.bases.iter().rev().filter(|base| !base.contains(&number));
+    let screened = others.map(|base| (base, measured.screening(base, number))).find(|(_, series)| series.pairs() > 0);
+    let (beside, screening) = screened.map_or_else(Default::default, |(base, series)| (base.clone(), series));
     let set = if found.kept.contains(&number) { &found.kept } else { &found.confirmed };
     let confirmation = match set.contains(&number) {
         true => measured.series(&confirms(set), (&without(set, number), set)),
@@ -89,6 +111,7 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
         candidate: measured.spec.candidates[number].clone(),
         verdict,
         why: refused.or(why),
+        beside: (!beside.is_empty()).then(|| measured.spec.name(&beside)),
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),
     }

@@ -1,21 +1,22 @@
 //! How often a tuning of a guest keeps what has no effect, and what its intervals promise: replayed on noise of known kinds, and on
 //! that of real boots.
 
+use super::steps::without;
 use super::{next_guest_step, tune_guest};
 use crate::coverage::normal;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePhase, GuestTuneSpec, Machine, Measure, Metric, Plan, Study,
-    TrialRecord, TuneVerdict, Variant, WorkloadName, WorkloadSpec,
+    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneSpec, Machine, Measure,
+    Metric, Plan, Study, TrialRecord, TuneVerdict, Variant, WorkloadName, WorkloadSpec,
 };
 
 const DUDS: usize = 12;
 
 /// The log of a boot's noise: 5 % of most, with a tail as other load on the host makes it, and drift; or without a variance
 /// (Pareto, α = 1.2).
-fn noise(random: &mut Rng, seconds: f64, has_variance: bool) -> f64 {
+pub(super) fn noise(random: &mut Rng, seconds: f64, has_variance: bool) -> f64 {
     if !has_variance {
         return (1.0 + 0.03 * ((1.0 - random.f64()).powf(-1.0 / 1.2) - 1.0)).ln();
     }
@@ -23,7 +24,7 @@ fn noise(random: &mut Rng, seconds: f64, has_variance: bool) -> f64 {
     0.05 * normal(random) + tail + 0.03 * seconds / 60.0
 }
 
-fn plan(candidates: usize, budget_s: u32) -> Plan {
+pub(super) fn plan(candidates: usize, budget_s: u32) -> Plan {
     let candidate = |number: usize| GuestCandidate {
         name: format!("x{number}=on"),
         set: BTreeMap::from([(format!("x{number}"), "on".to_owned())]),
@@ -47,14 +48,28 @@ fn plan(candidates: usize, budget_s: u32) -> Plan {
 }
 
 /// The log of the noise of the next boot, which begins after so many seconds.
-type Noise<'a> = &'a mut dyn FnMut(&mut Rng, f64) -> f64;
+pub(super) type Noise<'a> = &'a mut dyn FnMut(&mut Rng, f64) -> f64;
+
+/// What the candidates that are on multiply the cost by.
+pub(super) type Factor<'a> = &'a dyn Fn(&[usize]) -> f64;
 
 /// A tuning whose candidates multiply the cost by these factors; a boot takes so many seconds.
 fn tuned(plan: Plan, factors: &[f64], boot_s: f64, seed: u64) -> (Plan, GuestTuneFindings) {
-    tuned_with(plan, factors, boot_s, seed, &mut |random, seconds| noise(random, seconds, seed % 2 == 0))
+    tuned_with(plan, &product(factors), boot_s, seed, &mut |random, seconds| noise(random, seconds, seed % 2 == 0))
 }
 
-fn tuned_with(mut plan: Plan, factors: &[f64], boot_s: f64, seed: u64, noise: Noise<'_>) -> (Plan, GuestTuneFindings) {
+/// Candidates each of which has the same effect whatever else is on.
+pub(super) fn product(factors: &[f64]) -> impl Fn(&[usize]) -> f64 + '_ {
+    |on| on.iter().map(|number| factors[*number]).product()
+}
+
+pub(super) fn tuned_with(
+    mut plan: Plan,
+    factor: Factor<'_>,
+    boot_s: f64,
+    seed: u64,
+    noise: Noise<'_>,
+) -> (Plan, GuestTuneFindings) {
     let mut random = Rng::with_seed(seed);
     let (mut trials, mut rounds, mut seconds): (Vec<TrialRecord>, u32, f64) = (Vec::new(), 0, 0.0);
     while let Some(step) = next_guest_step(&plan, &trials) {
@@ -64,8 +79,7 @@ fn tuned_with(mut plan: Plan, factors: &[f64], boot_s: f64, seed: u64, noise: No
             let mut boots = step.configurations.clone();
             random.shuffle(&mut boots);
             for on in boots {
-                let factor: f64 = on.iter().map(|number| factors[*number]).product();
-                let cost = factor * noise(&mut random, seconds).exp();
+                let cost = factor(&on) * noise(&mut random, seconds).exp();
                 let mut result = result(WorkloadSpec::new(WorkloadName::Disk));
                 result.measures.push(Measure { metric: Metric::DiskRate, value: 1e4 / cost });
                 let started = jiff::Timestamp::from_millisecond((seconds * 1e3) as i64).unwrap().to_string();
@@ -95,7 +109,7 @@ fn tuned_with(mut plan: Plan, factors: &[f64], boot_s: f64, seed: u64, noise: No
     (plan, found)
 }
 
-fn kept(found: &GuestTuneFindings) -> Vec<usize> {
+pub(super) fn kept(found: &GuestTuneFindings) -> Vec<usize> {
     let is_kept = |number: &usize| found.candidates[*number].verdict == TuneVerdict::Keep;
     (0..found.candidates.len()).filter(is_kept).collect()
 }
@@ -134,7 +148,7 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_and_the_interva
 const RECORDED: &str = include_str!("recorded_boots.csv");
 
 /// The logs of the costs of each recording, the median 0.
-fn recorded() -> Vec<Vec<f64>> {
+pub(super) fn recorded() -> Vec<Vec<f64>> {
     let mut all: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for line in RECORDED.lines().skip(1) {
         let mut fields = line.split(',');
@@ -150,11 +164,17 @@ fn recorded() -> Vec<Vec<f64>> {
     all.into_values().map(centred).collect()
 }
 
-/// So many tunings on each recording, of changes without any effect beside two that have one. A tuning begins at a random boot of the
+/// Two changes that help, and one that helps once the first of them is made, among those without any effect.
+fn masked(on: &[usize]) -> f64 {
+    let has = |number: usize| on.contains(&(DUDS + number));
+    let factors = [(has(0), 0.25), (has(1), 0.6), (has(0) && has(2), 0.5)];
+    factors.iter().filter(|(is_on, _)| *is_on).map(|(_, factor)| factor).product()
+}
+
+/// So many tunings on each recording, of changes without any effect beside those that have one. A tuning begins at a random boot of the
 /// recording, and goes on with those that followed it.
 fn replay(runs: u64) {
-    let factors = [&[1.0; DUDS][..], &[0.25, 0.6]].concat();
-    let (mut duds, mut kept_ones, mut better, mut have_gain) = (0, 0, 0, 0);
+    let (mut duds, mut kept_ones, mut better, mut have_gain, mut unmasked) = (0, 0, 0, 0, 0);
     let recorded = recorded();
     for (seed, logs) in (0..runs).flat_map(|seed| recorded.iter().map(move |logs| (seed, logs))) {
         let mut at = Rng::with_seed(7000 + seed).usize(..logs.len());
@@ -162,25 +182,28 @@ fn replay(runs: u64) {
             at = (at + 1) % logs.len();
             logs[at]
         };
-        let (_, found) = tuned_with(plan(factors.len(), 900), &factors, 2.0, seed, &mut noise);
+        let (_, found) = tuned_with(plan(DUDS + 3, 900), &masked, 2.0, seed, &mut noise);
         let kept = kept(&found);
         duds += usize::from(kept.iter().any(|number| *number < DUDS));
+        unmasked += usize::from(kept.contains(&(DUDS + 2)));
         let mut random = Rng::with_seed(9000 + seed);
-        for number in kept {
+        for number in kept.iter().copied() {
             kept_ones += 1;
+            let gain = masked(&kept) / masked(&without(&kept, number));
             let interval = found.candidates[number].confirmation.unwrap().ratio.interval.unwrap();
-            have_gain += usize::from((interval.low..=interval.high).contains(&factors[number]));
+            have_gain += usize::from((interval.low..=interval.high).contains(&gain));
             // Once more, with it and without.
             let ratio = |_| {
                 let (first, second) = (noise(&mut random, 0.0), noise(&mut random, 0.0));
-                factors[number].ln() + if random.bool() { first - second } else { second - first }
+                gain.ln() + if random.bool() { first - second } else { second - first }
             };
             better += usize::from(crate::estimate((0..15).map(ratio).collect()).median < 0.0);
         }
     }
     let all = runs as usize * recorded.len();
     println!(
-        "{all} tunings: {duds} kept one without effect; of {kept_ones} kept {better} better again, {have_gain} with the gain in the interval"
+        "{all} tunings: {duds} kept one without effect; of {kept_ones} kept {better} better again, {have_gain} with the gain in the interval; \
+         {unmasked} found the masked one"
     );
     assert!(duds * 100 <= 5 * all, "{duds} of {all}");
     assert!(kept_ones >= all, "{kept_ones} kept in {all}");
@@ -207,13 +230,17 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
         let (plan, found) = tuned(plan(factors.len(), 900), &factors, 2.0, seed);
         assert!(kept(&found).contains(&DUDS), "{:#?}", found.candidates);
         let parts = &plan.guest_tune().unwrap().parts;
-        let (first, second) = (&parts[0], &parts[1]);
-        assert_eq!((second.phase, &second.configurations[0]), (GuestTunePhase::Confirmation, &vec![DUDS]));
-        let boots: u32 = [first, second].iter().map(|part| part.rounds * part.configurations.len() as u32).sum();
-        assert!(first.rounds == 3 && boots <= 3 * 14 + 2 * 15, "{parts:?}");
+        let confirmation = parts.iter().position(|part| part.phase == GuestTunePhase::Confirmation).unwrap();
+        let (before, confirmation) = (&parts[..confirmation], &parts[confirmation]);
+        assert_eq!(confirmation.configurations, [vec![DUDS], Vec::new()]);
+        // All once, then those that saved enough for it.
+        assert_eq!(before.iter().map(|part| part.rounds).sum::<u32>(), 3, "{parts:?}");
+        assert_eq!(before[0].configurations.len(), 14, "{parts:?}");
+        assert!(before[1..].iter().all(|part| part.configurations.len() < 14), "{parts:?}");
         // The others are screened beside it.
-        let mut screening = parts[2..].iter().filter(|part| part.phase == GuestTunePhase::Screening);
-        assert!(screening.all(|part| part.configurations[0] == [DUDS]), "{parts:?}");
+        let is_late = |part: &&GuestTunePart| part.first_round > confirmation.first_round;
+        let mut screening = parts.iter().filter(is_late).filter(|part| part.phase == GuestTunePhase::Screening);
+        assert!(screening.all(|part| part.configurations[0].contains(&DUDS)), "{parts:?}");
         let screening = found.candidates[DUDS].screening.unwrap();
         assert!(screening.rounds == 3 && screening.ratio.median < 0.9, "{screening:?}");
     }

@@ -1,9 +1,10 @@
 //! What to measure next on a guest: all candidates alone; the one that saves most anew, as soon as it stands out; the others beside
-//! it; those that help one more at a time; what is left anew, on boots that chose none of it.
+//! it; those that help one more at a time; what is left once more beside all of these, since one may mask another; what is kept anew, on
+//! boots that chose none of it.
 
-use super::first::first;
 use super::measured::{Measured, confirms, sorted};
-use crate::pairs::{Decision, MIN_EFFECT, Series};
+use super::screening::{Screening, Standing};
+use crate::pairs::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
@@ -12,12 +13,8 @@ const SCREENING: f64 = 0.55;
 /// The same beside a change that is confirmed: it stays, whatever there is time for.
 const BESIDE: f64 = 0.7;
 const COMBINATION: f64 = 0.75;
-/// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all (successive halving).
-const HALVINGS: [usize; 2] = [2, 4];
-/// Rounds that all have once the first is known.
-const BEFORE_FIRST: usize = super::first::ROUNDS;
-/// Rounds that all candidates get where there is time.
-const ROUNDS: f64 = 8.0;
+/// Rounds after which most confirmations are decided.
+const CONFIRMATION_ROUNDS: f64 = 10.0;
 
 /// What the measurements so far lead to.
 #[derive(Debug, Default)]
@@ -26,8 +23,8 @@ pub(super) struct Outcome {
     pub next: Option<GuestTuneStep>,
     /// The candidates that are confirmed.
     pub kept: Vec<usize>,
-    /// What the others are screened beside: the change that was confirmed first, or nothing.
-    pub base: Vec<usize>,
+    /// What candidates were screened beside, in this order: first nothing.
+    pub bases: Vec<Vec<usize>>,
     /// What was to be confirmed last.
     pub confirmed: Vec<usize>,
     /// Those that are left out without being slower, with the reason.
@@ -47,112 +44,113 @@ pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneS
 /// What was found so far, and what is left to measure.
 pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> Outcome {
     let mut outcome = Outcome::default();
-    let alone: Vec<Series> = (0..measured.spec.candidates.len()).map(|one| measured.screening(&[], one)).collect();
-    let boots = (0..alone.len()).filter(|one| measured.refused(*one).is_none()).collect();
-    let dropped = dropped(measured, 0.0, boots, &HALVINGS.map(|rounds| (rounds, &alone[..])));
-    if let Some(first) = first(measured, &dropped) {
-        outcome.base = vec![first];
-        match measured.series(&confirms(&[first]), (&[], &[first])).decision() {
-            // It stays if there is no time for the others.
-            Some(Decision::Helps) => outcome.kept = vec![first],
-            None if has_time(measured, SCREENING) => {
-                outcome.confirmed = vec![first];
-                let configurations = vec![vec![first], Vec::new()];
-                outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Confirmation, configurations });
-                return outcome;
+    if let Some(set) = chosen(measured, baseline, &mut outcome) {
+        confirm(measured, set, &mut outcome);
+    }
+    outcome
+}
+
+/// What is to be confirmed; `None` where something is left to measure first.
+fn chosen(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) -> Option<Vec<usize>> {
+    let (mut base, mut phase) = (Vec::new(), GuestTunePhase::Screening);
+    loop {
+        if outcome.bases.last() != Some(&base) {
+            outcome.bases.push(base.clone());
+        }
+        let candidates = open(measured, baseline, outcome);
+        let is_second = phase == GuestTunePhase::SecondScreening;
+        let before = outcome.bases.get(..outcome.bases.len() - 1).unwrap_or_default();
+        let screening = Screening::new(measured, phase, (&base, before), candidates);
+        let budget_s = f64::from(measured.spec.budget_s);
+        // What helps and one more are to be confirmed yet.
+        let confirmed_s = budget_s - confirmation_s(measured, base.len() + 1);
+        let until_s = match () {
+            () if is_second => confirmed_s,
+            () if outcome.kept.is_empty() => budget_s * SCREENING,
+            () => confirmed_s.min(budget_s * BESIDE),
+        };
+        if is_second && !screening.has_time(until_s) {
+            outcome.is_out_of_time = true;
+            return Some(base);
+        }
+        match screening.standing() {
+            // One that stood out was not confirmed: others are decided by all rounds.
+            _ if base.is_empty() && !outcome.failed.is_empty() => {}
+            Standing::Open(candidates) => screening.go_on(candidates, until_s, outcome),
+            Standing::Out(first) if base.is_empty() => {
+                confirm_first(measured, first, outcome);
+                if outcome.next.is_none() {
+                    if !outcome.failed.contains_key(&first) {
+                        base = vec![first];
+                    }
+                    continue;
+                }
             }
-            None => {}
-            Some(decided) => {
-                outcome.base.clear();
-                outcome.failed.insert(first, decided);
-                outcome.left_out.insert(first, "no faster in the confirmation".to_owned());
+            Standing::Out(one) => {
+                base = sorted(&base, one);
+                continue;
             }
+            Standing::Nothing => {}
+        }
+        if outcome.next.is_some() {
+            return None;
+        }
+        let helped = screening.helped(until_s, outcome);
+        if outcome.next.is_some() {
+            return None;
+        }
+        let set = combined(measured, baseline, (&base, helped), outcome)?;
+        if set == base || is_second {
+            return Some(set);
+        }
+        (base, phase) = (set, GuestTunePhase::SecondScreening);
+    }
+}
+
+/// The change that stands out is confirmed before the others are screened to the end: what most people look for is known early.
+fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut Outcome) {
+    match measured.series(&confirms(&[first]), (&[], &[first])).decision() {
+        // It stays if there is no time for the others.
+        Some(Decision::Helps) => outcome.kept = vec![first],
+        None if has_time(measured, SCREENING) => {
+            outcome.confirmed = vec![first];
+            let configurations = vec![vec![first], Vec::new()];
+            outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Confirmation, configurations });
+        }
+        None => {}
+        Some(decided) => {
+            outcome.failed.insert(first, decided);
+            outcome.left_out.insert(first, "no faster in the confirmation".to_owned());
         }
     }
-    let helped = screened(measured, baseline, (&alone, &dropped), &mut outcome);
-    if outcome.next.is_some() {
-        return outcome;
-    }
-    let set = combined(measured, baseline, helped, &mut outcome);
-    if outcome.next.is_some() {
-        return outcome;
-    }
-    confirm(measured, set, &mut outcome);
-    outcome
+}
+
+/// What a confirmation of so many changes takes, s: mostly.
+fn confirmation_s(measured: &Measured<'_>, changes: usize) -> f64 {
+    let configurations = if changes == 1 { 2 } else { changes + 2 };
+    measured.boot_s * configurations as f64 * CONFIRMATION_ROUNDS
 }
 
 fn has_time(measured: &Measured<'_>, part: f64) -> bool {
     measured.seconds < f64::from(measured.spec.budget_s) * part
 }
 
-/// The candidates that help beside the first, those that help most first; `alone` is what was measured before it was found, and
-/// what was dropped then.
-fn screened(
-    measured: &Measured<'_>,
-    baseline: &Variant,
-    alone: (&[Series], &BTreeMap<usize, usize>),
-    outcome: &mut Outcome,
-) -> Vec<usize> {
-    let base = outcome.base.clone();
-    let beside: Vec<Series> = (0..alone.0.len()).map(|one| measured.screening(&base, one)).collect();
-    let mut needless_ones = Vec::new();
+/// The candidates that may help beside the last base: those that were neither shown to harm nor to add nothing.
+fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) -> Vec<usize> {
+    let Some((base, before)) = outcome.bases.split_last() else { return Vec::new() };
+    let harms = |decision| matches!(decision, Some(Decision::Harms | Decision::Unmeasurable));
     let is_open = |one: &usize| {
-        let is_decided = base.contains(one) || outcome.failed.contains_key(one);
-        let harms = alone.0[*one].decision() == Some(Decision::Harms);
-        !is_decided && !harms && measured.refused(*one).is_none()
+        let harmed = before.iter().any(|earlier| harms(measured.screening(earlier, *one).decision()));
+        !base.contains(one) && !harmed && !outcome.failed.contains_key(one) && measured.refused(*one).is_none()
     };
-    let mut screened = Vec::new();
-    for one in (0..beside.len()).filter(is_open) {
-        match needless(measured, baseline, &base, one) {
-            Some(why) => needless_ones.push((one, why)),
-            None => screened.push(one),
-        }
-    }
-    outcome.left_out.extend(needless_ones);
-    let mut dropped = alone.1.clone();
-    if !base.is_empty() {
-        let left = screened.iter().copied().filter(|one| !dropped.contains_key(one)).collect();
-        // What they saved before the first was known counts as well.
-        let joined = |one: usize| {
-            let before = alone.0[one].logs.iter().take(BEFORE_FIRST);
-            Series { logs: before.chain(&beside[one].logs).copied().collect(), empty: beside[one].empty }
-        };
-        let joined: Vec<Series> = (0..beside.len()).map(joined).collect();
-        let [early, late] = HALVINGS;
-        let halvings = [0, early, late].map(|rounds| (BEFORE_FIRST + rounds, &joined[..]));
-        let start_s = measured.end_s(&confirms(&base));
-        dropped.extend(self::dropped(measured, start_s, left, &halvings));
-    }
-    let (mut open, mut helped): (Vec<Vec<usize>>, Vec<(usize, f64)>) = Default::default();
-    for candidate in screened {
-        let series = &beside[candidate];
-        match series.decision() {
-            Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
-                outcome.left_out.insert(candidate, "faster by less than 2 %".to_owned());
-            }
-            Some(Decision::Helps) => helped.push((candidate, series.median())),
-            None if dropped.contains_key(&candidate) => {
-                let rounds = dropped[&candidate];
-                outcome.left_out.insert(candidate, format!("dropped after {rounds} rounds: others save more"));
-            }
-            None if !series.can_help() => {
-                let why = "it did not save time in too many rounds to be shown faster".to_owned();
-                outcome.left_out.insert(candidate, why);
-            }
-            None => open.push(sorted(&base, candidate)),
-            Some(_) => {}
-        }
-    }
-    if !open.is_empty() {
-        if has_time(measured, if outcome.kept.is_empty() { SCREENING } else { BESIDE }) {
-            let configurations = [vec![base], open].concat();
-            outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Screening, configurations });
-        } else {
-            outcome.is_out_of_time = true;
-        }
-    }
-    helped.sort_by(|a, b| a.1.total_cmp(&b.1));
-    helped.into_iter().map(|(candidate, _)| candidate).collect()
+    let mut open: Vec<usize> = (0..measured.spec.candidates.len()).filter(is_open).collect();
+    let needless: Vec<(usize, String)> =
+        open.iter().filter_map(|one| Some((*one, needless(measured, baseline, base, *one)?))).collect();
+    open.retain(|one| needless.iter().all(|(other, _)| other != one));
+    // What was said of it beside others holds no more.
+    outcome.left_out.retain(|one, _| !open.contains(one) && !base.contains(one));
+    outcome.left_out.extend(needless);
+    open
 }
 
 /// Why a candidate is nothing beside others; `None` where it may be something.
@@ -170,54 +168,32 @@ fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidat
     (is_in_it && !set.is_empty()).then(|| format!("{} has it", spec.name(set)))
 }
 
-/// The candidates that are dropped early, with the rounds after which they are: half each time, by their costs after so many rounds.
-/// `start_s` is when their screening began.
-fn dropped(
+/// `base` with those of the candidates that help beside it and each other, added one at a time; `None` where something is left to
+/// measure.
+fn combined(
     measured: &Measured<'_>,
-    start_s: f64,
-    mut left: Vec<usize>,
-    halvings: &[(usize, &[Series])],
-) -> BTreeMap<usize, usize> {
-    let mut dropped = BTreeMap::new();
-    let round_s = measured.boot_s * (left.len() + 1) as f64;
-    if start_s + round_s * ROUNDS <= f64::from(measured.spec.budget_s) * SCREENING {
-        return dropped;
-    }
-    for (rounds, all) in halvings {
-        if left.iter().any(|candidate| all[*candidate].pairs() < *rounds && all[*candidate].decision().is_none()) {
-            break;
-        }
-        let rank = |candidate: usize| match all[candidate].logs.get(..*rounds) {
-            Some(first) => crate::estimate(first.to_vec()).median,
-            None => f64::INFINITY,
-        };
-        left.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
-        let last = left.split_off(left.len().div_ceil(2));
-        dropped.extend(last.into_iter().map(|candidate| (candidate, *rounds)));
-    }
-    dropped
-}
-
-/// Those of the candidates that help beside each other, added one at a time.
-fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, outcome: &mut Outcome) -> Vec<usize> {
+    baseline: &Variant,
+    (base, helped): (&[usize], Vec<usize>),
+    outcome: &mut Outcome,
+) -> Option<Vec<usize>> {
     let spec = measured.spec;
     let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
-    let mut set = outcome.base.clone();
+    let mut set = base.to_vec();
     for candidate in helped {
         if let Some(why) = needless(measured, baseline, &set, candidate) {
             outcome.left_out.insert(candidate, why);
             continue;
         }
         let with = sorted(&set, candidate);
-        // Beside the first alone the screening has measured it.
-        if set != outcome.base {
+        // Beside the base the screening has measured it.
+        if set != base {
             let series = measured.series(&|part| part.phase == GuestTunePhase::Combination, (&set, &with));
             match series.decision() {
                 Some(Decision::Helps) => {}
                 None if has_time(measured, COMBINATION) => {
                     let configurations = vec![set, with];
                     outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Combination, configurations });
-                    return Vec::new();
+                    return None;
                 }
                 decided => {
                     outcome.is_out_of_time |= decided.is_none();
@@ -235,7 +211,7 @@ fn combined(measured: &Measured<'_>, baseline: &Variant, helped: Vec<usize>, out
             set = without(&set, other);
         }
     }
-    set
+    Some(set)
 }
 
 /// Measures all against none, and all against all without one, for each; where one does not help, the others anew without it.

@@ -5,14 +5,12 @@ use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::when;
 use crate::view::{self, host, origin};
+use std::collections::BTreeMap;
 use vmtax_model::{
-    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneStep, Plan, TrialRecord, TuneVerdict,
-    Verdict, Warning, WorkloadName, shell_line,
+    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan, SecondScreening,
+    TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
-
-/// Screening rounds of all candidates, where there is time.
-const ROUNDS: f64 = 8.0;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Report<'a> {
@@ -180,10 +178,12 @@ fn changes(found: &GuestTuneFindings) -> Table {
     columns.push(Column::words("result"));
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
-        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: alone against the baseline, or \
-         beside the change that was confirmed first. Confirmation: beside all others that were left, against these without it, on other boots."
+        "Cost with the change over without (median of the rounds, 95 % CI); below ×1 is faster. Screening: against the baseline, or \
+         beside what stood out or helped by then. Confirmation: beside all others that were left, against these without it, on other boots."
             .to_owned(),
     ];
+    notes.extend(screened_beside(found));
+    notes.extend(found.second_screening.as_ref().map(second_screening));
     for row in &found.candidates {
         let mut cells = vec![Cell::from(row.candidate.name.clone())];
         cells.extend(
@@ -194,6 +194,26 @@ fn changes(found: &GuestTuneFindings) -> Table {
         notes.extend(row.why.iter().map(|why| format!("{}: {}.", row.candidate.name, why.trim_end_matches('.'))));
     }
     table.notes(notes)
+}
+
+/// What was screened beside others, a line for each set of these.
+fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
+    let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in &found.candidates {
+        row.beside.iter().for_each(|others| beside.entry(others).or_default().push(&row.candidate.name));
+    }
+    beside.into_iter().map(|(others, names)| format!("Screened beside {others}: {}.", names.join(", "))).collect()
+}
+
+/// What was screened once more, and with which result.
+fn second_screening(second: &SecondScreening) -> String {
+    let kept = if second.kept.is_empty() { "nothing".to_owned() } else { second.kept.join(", ") };
+    format!(
+        "Second screening, beside all that helped ({}), since that may have masked others: {} in {}; of these it kept {kept}.",
+        second.beside,
+        counted(second.candidates.len() as u64, "change"),
+        counted(second.boots.into(), "boot"),
+    )
 }
 
 fn published(found: &GuestTuneFindings) -> Table {
@@ -211,8 +231,10 @@ fn published(found: &GuestTuneFindings) -> Table {
 fn method(recording: &Recording) -> Vec<String> {
     let how = "Each round boots every configuration once, in random order, and gives one ratio of costs for each (the cost of a rate is its \
                inverse). After 8, 11 and 15 rounds a sequential sign test decides. A change that saves over 5 % in each of the first three rounds, \
-               of several the one that saves most, is measured anew at once, on boots of its own, and all others beside it. Changes that are \
-               faster are added one at a time, those that help most first; what is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
+               of several the one that saves most, is measured anew at once, on boots of its own, and all others beside it; one that saves over \
+               10 % there in each of the first three, too, has the others screened beside both. A change whose median of four rounds saves nothing is \
+               dropped. Changes that are faster are added one at a time, those that help most first; those that are not kept and do not harm are screened once more \
+               beside all that are, briefly, since what is kept may have masked them. What is left is measured anew: all against the baseline, and all against all without one, for each. Only these \
                last rounds give the gain that is stated, so that it is not overstated because the best was chosen.";
     let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all that is read comes from the host's memory, which \
                 a larger image would not.";
@@ -229,15 +251,16 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     let boots = counted(step.configurations.len() as u64, "boot");
     let first = step.configurations.first()?;
     Some(match step.phase {
-        GuestTunePhase::Screening => {
+        phase @ (GuestTunePhase::Screening | GuestTunePhase::SecondScreening) => {
             let open = counted(step.configurations.len() as u64 - 1, "change");
-            // Once, after its confirmation.
-            let is_new = spec.parts.last().is_some_and(|part| part.phase == GuestTunePhase::Confirmation);
-            let kept = found.total.filter(|_| is_new && !first.is_empty()).map_or(String::new(), |total| {
-                format!("confirmed: {} takes {} less time. Next, beside it: ", spec.name(first), gain(&total))
-            });
             let against = if first.is_empty() { "the baseline".to_owned() } else { spec.name(first) };
-            format!("{kept}screening: {open} against {against}, {boots} a round, {ROUNDS:.0} to 15 rounds; {time}")
+            let screening = match phase {
+                GuestTunePhase::SecondScreening => {
+                    format!("second screening: {open} once more against {against}, which may have masked them")
+                }
+                _ => format!("screening: {open} against {against}"),
+            };
+            format!("{}{screening}, {boots} a round; {time}", news(spec, &found, first))
         }
         GuestTunePhase::Combination => {
             let with = step.configurations.last()?;
@@ -252,6 +275,23 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
             format!("confirmation of {} against the baseline, on new boots: {boots} a round; {time}", spec.name(first))
         }
     })
+}
+
+/// What is known since the last part and makes others be screened beside `base`; empty where nothing is.
+fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> String {
+    let Some(last) = spec.parts.last().filter(|_| !base.is_empty()) else { return String::new() };
+    let before = last.configurations.first().map_or(&[][..], Vec::as_slice);
+    let added: Vec<usize> = base.iter().copied().filter(|number| !before.contains(number)).collect();
+    match (last.phase, found.total) {
+        // Once, after its confirmation.
+        (GuestTunePhase::Confirmation, Some(total)) => {
+            format!("confirmed: {} takes {} less time. Next, beside it: ", spec.name(base), gain(&total))
+        }
+        (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
+            format!("it helped beside {}: {}. Next, beside all: ", spec.name(before), spec.name(&added))
+        }
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]

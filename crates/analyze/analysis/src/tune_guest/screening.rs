@@ -1,0 +1,176 @@
+//! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what is dropped
+//! early, and what the sequential test says of the others.
+
+use super::measured::{Measured, sorted};
+use super::steps::Outcome;
+use crate::pairs::{Decision, MIN_EFFECT, Series};
+use std::collections::BTreeMap;
+use vmtax_model::{GuestTunePhase, GuestTuneStep};
+
+/// Rounds after which a change may stand out.
+const STANDING_ROUNDS: usize = 3;
+/// What it saves at least in each of them, as a log of a ratio of costs: it is confirmed at once.
+const STANDS_OUT: f64 = -0.05;
+/// The same beside others, where it is not confirmed before others are screened beside it.
+const STANDS_OUT_BESIDE: f64 = -0.1;
+/// Rounds after which a change whose median saves nothing is dropped.
+const HOPELESS_ROUNDS: usize = 4;
+/// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all, and in the second screening
+/// (successive halving).
+const HALVINGS: [usize; 2] = [2, 4];
+/// Rounds that all candidates get where there is time.
+const ROUNDS: f64 = 8.0;
+
+/// A screening of candidates beside others.
+pub(super) struct Screening<'a> {
+    measured: &'a Measured<'a>,
+    phase: GuestTunePhase,
+    base: &'a [usize],
+    /// What is screened.
+    candidates: Vec<usize>,
+    /// What it measured, by candidate.
+    series: BTreeMap<usize, Series>,
+    /// How many rounds had each beside less.
+    earlier: BTreeMap<usize, Vec<f64>>,
+}
+
+/// What stands out.
+pub(super) enum Standing {
+    /// This one.
+    Out(usize),
+    /// One of these may.
+    Open(Vec<usize>),
+    /// Nothing.
+    Nothing,
+}
+
+impl<'a> Screening<'a> {
+    pub fn new(
+        measured: &'a Measured<'a>,
+        phase: GuestTunePhase,
+        (base, before): (&'a [usize], &[Vec<usize>]),
+        candidates: Vec<usize>,
+    ) -> Screening<'a> {
+        let series = candidates.iter().map(|one| (*one, measured.screening(base, *one))).collect();
+        let logs = |one: usize| before.iter().flat_map(move |base| measured.screening(base, one).logs);
+        let earlier = candidates.iter().map(|one| (*one, logs(*one).collect())).collect();
+        Screening { measured, phase, base, candidates, series, earlier }
+    }
+
+    /// What stands out after the first rounds: of several the one that saves most. What is measured later does not change it.
+    pub fn standing(&self) -> Standing {
+        let threshold = if self.base.is_empty() { STANDS_OUT } else { STANDS_OUT_BESIDE };
+        let rounds = |candidate: usize| self.measured.first_rounds(self.base, candidate, STANDING_ROUNDS);
+        let stands = |logs: &[Option<f64>]| logs.iter().all(|log| log.is_some_and(|log| log < threshold));
+        let all = self.candidates.iter().map(|candidate| (*candidate, rounds(*candidate)));
+        let standing: Vec<(usize, Vec<Option<f64>>)> = all.filter(|(_, logs)| stands(logs)).collect();
+        let open: Vec<usize> =
+            standing.iter().filter(|(_, logs)| logs.len() < STANDING_ROUNDS).map(|(one, _)| *one).collect();
+        if !open.is_empty() {
+            return Standing::Open(open);
+        }
+        let standing: Vec<(usize, Vec<f64>)> =
+            standing.into_iter().map(|(one, logs)| (one, logs.into_iter().flatten().collect())).collect();
+        let median = |logs: &[f64]| crate::estimate(logs.to_vec()).median;
+        let Some((best, of_best)) = standing.iter().min_by(|a, b| median(&a.1).total_cmp(&median(&b.1))) else {
+            return Standing::Nothing;
+        };
+        // A part of it that saves as much is the simpler change: whether the rest helps is asked beside it.
+        let set = |candidate: &usize| &self.measured.spec.candidates[*candidate].set;
+        let is_part = |(one, logs): &&(usize, Vec<f64>)| {
+            set(one).len() < set(best).len()
+                && set(one).iter().all(|(key, value)| set(best).get(key) == Some(value))
+                && !logs.iter().zip(of_best).all(|(part, whole)| whole - part < STANDS_OUT)
+        };
+        let part = standing.iter().filter(is_part).min_by_key(|(one, _)| set(one).len());
+        Standing::Out(part.map_or(*best, |(one, _)| *one))
+    }
+
+    /// Those that help, those that help most first; what is left to measure is the outcome's next step, if `has_time`.
+    pub fn helped(&self, until_s: f64, outcome: &mut Outcome) -> Vec<usize> {
+        let dropped = self.dropped(until_s);
+        let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
+        for (&candidate, series) in &self.series {
+            let why = match series.decision() {
+                Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => "faster by less than 2 %".to_owned(),
+                Some(Decision::Helps) => {
+                    helped.push((candidate, series.median()));
+                    continue;
+                }
+                Some(_) => continue,
+                None => match dropped.get(&candidate) {
+                    Some(rounds) => format!("dropped after {rounds} rounds: others save more"),
+                    None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: it saved nothing"),
+                    None if !series.can_help() => {
+                        "it did not save time in too many rounds to be shown faster".to_owned()
+                    }
+                    None => {
+                        open.push(candidate);
+                        continue;
+                    }
+                },
+            };
+            outcome.left_out.insert(candidate, why);
+        }
+        self.go_on(open, until_s, outcome);
+        helped.sort_by(|a, b| a.1.total_cmp(&b.1));
+        helped.into_iter().map(|(candidate, _)| candidate).collect()
+    }
+
+    /// Measures these once more, if it is not too late.
+    pub fn go_on(&self, open: Vec<usize>, until_s: f64, outcome: &mut Outcome) {
+        if open.is_empty() {
+            return;
+        }
+        if self.measured.seconds >= until_s {
+            outcome.is_out_of_time = true;
+            return;
+        }
+        let with = open.into_iter().map(|candidate| sorted(self.base, candidate));
+        let configurations = [self.base.to_vec()].into_iter().chain(with).collect();
+        outcome.next = Some(GuestTuneStep { phase: self.phase, configurations });
+    }
+
+    /// The candidates that are dropped early, with the rounds after which they are: half each time, by their costs after so many
+    /// rounds.
+    fn dropped(&self, until_s: f64) -> BTreeMap<usize, usize> {
+        let mut dropped = BTreeMap::new();
+        let is_second = self.phase == GuestTunePhase::SecondScreening;
+        let round_s = self.measured.boot_s * (self.candidates.len() + 1) as f64;
+        if !is_second && self.measured.start_s(self.base) + round_s * ROUNDS <= until_s {
+            return dropped;
+        }
+        // What they saved beside less counts as well, unless that may have masked it.
+        let logs = |one: &usize| match is_second {
+            true => self.series[one].logs.clone(),
+            false => [&self.earlier[one][..], &self.series[one].logs].concat(),
+        };
+        let mut left: Vec<(usize, Vec<f64>)> = self.candidates.iter().map(|one| (*one, logs(one))).collect();
+        for rounds in HALVINGS {
+            if left.iter().any(|(one, logs)| logs.len() < rounds && self.series[one].decision().is_none()) {
+                break;
+            }
+            let rank = |logs: &[f64]| match logs.get(..rounds) {
+                Some(first) => crate::estimate(first.to_vec()).median,
+                None => f64::INFINITY,
+            };
+            left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
+            let last = left.split_off(left.len().div_ceil(2));
+            dropped.extend(last.into_iter().map(|(candidate, _)| (candidate, rounds)));
+        }
+        dropped
+    }
+
+    /// Whether a second screening has time: as many rounds as it takes to drop all except few.
+    pub fn has_time(&self, until_s: f64) -> bool {
+        let arms = |halvings: u32| self.candidates.len().div_ceil(1 << halvings) + 1;
+        let [first, second] = HALVINGS;
+        let boots = arms(0) * first + arms(1) * (second - first) + arms(2) * (ROUNDS as usize - second);
+        self.measured.start_s(self.base) + self.measured.boot_s * boots as f64 <= until_s
+    }
+}
+
+/// Whether the first rounds say that no more of them are worth their time.
+fn is_hopeless(series: &Series) -> bool {
+    series.logs.get(..HOPELESS_ROUNDS).is_some_and(|first| crate::estimate(first.to_vec()).median >= 0.0)
+}
