@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::estimate;
 use vmtax_model::number::percent;
-use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneVerdict, shell_line};
+use vmtax_model::{
+    Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, TuneFindings, TuneVerdict, shell_line,
+};
 use vmtax_recording::Recording;
 
-/// The fact that says what a tuning kept. It is of a machine and no variant, so that no series of figures has it.
+/// The fact that says what a tuning kept. Of a guest it is of a machine and no variant, so that no series of figures has it; of a running
+/// VM, which has no figures, it is of none.
 pub(super) const KEPT: &str = "kept";
+/// The fact that says which running VM was tuned.
+pub(super) const VM: &str = "VM";
 
 /// A run.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +65,7 @@ impl Entry {
             facts: facts(plan, host, &manifest.vmtax, &trials)
                 .into_iter()
                 .chain(kept(plan, &recording.trials))
+                .chain(tuned_vm(recording))
                 .collect(),
             figures: figures(plan, &trials),
         }
@@ -145,6 +151,36 @@ pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<Fact> {
     };
     let machine = plan.machines.first()?.to_string();
     Some(Fact { machine, variant: String::new(), name: KEPT.to_owned(), value })
+}
+
+/// Which running VM was tuned, its QEMU, what was left on; nothing of any other run, and of a VM without a name that lasts.
+fn tuned_vm(recording: &Recording) -> Vec<Fact> {
+    let findings = recording.plan.tune().filter(|spec| spec.apply).map(|spec| crate::tune::findings(recording, spec));
+    findings.and_then(Result::ok).and_then(|found| facts_of_tuned(&found)).unwrap_or_default()
+}
+
+pub(super) fn facts_of_tuned(found: &TuneFindings) -> Option<Vec<Fact>> {
+    let vm = &found.vm;
+    // A PID is of one start alone.
+    let id = vm.managed.as_ref().map(|managed| format!("{} {}", managed.manager.as_str(), managed.id));
+    let id = id.or_else(|| vm.name.clone())?;
+    let kept = found.candidates.iter().filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept: Vec<&str> = kept.map(|row| row.candidate.change.action.trim_end_matches('.')).collect();
+    let kept = match found.total.filter(|_| found.is_on && !kept.is_empty()) {
+        Some(total) => format!("{:?}, faster by {}", kept.join("; "), percent(1.0 - total.ratio.median)),
+        None => "nothing".to_owned(),
+    };
+    let binary = vm.binary.as_ref().map(|path| path.display().to_string());
+    let qemu =
+        vm.version.clone().map(|version| [Some(version), binary].into_iter().flatten().collect::<Vec<_>>().join(" "));
+    let fact = |(name, value): (&str, String)| Fact {
+        machine: String::new(),
+        variant: String::new(),
+        name: name.to_owned(),
+        value,
+    };
+    let facts = [(VM, Some(id)), ("QEMU", qemu), (KEPT, Some(kept))];
+    Some(facts.into_iter().filter_map(|(name, value)| Some(fact((name, value?)))).collect())
 }
 
 /// Version and path of a guest's QEMU; of a variant with one of its own that the facts do not have, what it was called.

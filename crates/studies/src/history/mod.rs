@@ -4,7 +4,7 @@
 //! ```text
 //! run     one a run: folder, when, the plan's name, the command, CPUs
 //! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own; of a tuning
-//!         what it kept
+//!         what it kept, of a running VM's which VM
 //! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
 //! ```
 
@@ -25,7 +25,7 @@ pub use ledger::{FILE, Ledger, LedgerError};
 use std::path::Path;
 use vmtax_recording::RecordingsFolder;
 
-/// Puts a recording that was just finished into the ledger beside it. Returns what whoever made it should know.
+/// Puts a recording that was just finished into the ledger of a folder of recordings. Returns what whoever made it should know.
 ///
 /// # Errors
 /// [`LedgerError`], saying how to add it later; nothing is lost by it.

@@ -8,13 +8,19 @@ use std::path::Path;
 use vmtax_recording::{Recording, RecordingError};
 
 impl Ledger {
-    /// Puts a run in; it replaces what is known of the same folder. A tuning gets a note where the last one of the same workload
-    /// had another QEMU or kernel.
+    /// Puts a run in; it replaces what is known of the same folder. Of one that lies elsewhere than beside the ledger the folder's whole
+    /// path is its name. A tuning gets a note where the last one of the same workload or VM had another QEMU or kernel.
     ///
     /// # Errors
     /// [`LedgerError`] when the ledger is locked or cannot be written: then it is as it was.
     pub fn add(&mut self, recording: &Recording) -> Result<(), LedgerError> {
-        let entry = Entry::of(recording);
+        let mut entry = Entry::of(recording);
+        let (folder, runs) = (recording.folder.canonicalize(), self.path.parent().map(Path::canonicalize));
+        if let (Ok(folder), Some(Ok(runs))) = (folder, runs) {
+            if folder.parent() != Some(&runs) {
+                entry.folder = folder.to_string_lossy().into_owned();
+            }
+        }
         let since = self.since_last_tuning(&entry)?;
         self.notes.extend(since);
         self.put(&entry)

@@ -1,11 +1,11 @@
 //! `vmtax history`, and the line of every run in the ledger.
 
 use super::{print, style};
-use crate::cli::HistoryArgs;
+use crate::cli::{HistoryArgs, RecordArgs};
 use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_model::shell_line;
+use vmtax_model::{Plan, shell_line};
 use vmtax_recording::RecordingsFolder;
 use vmtax_report::{history as report, plain_json};
 use vmtax_studies::history::{Ledger, LedgerError};
@@ -47,8 +47,14 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts a finished recording into the ledger. A run does not fail for its ledger.
-pub(super) fn remember(runs: &Path, recording: &Path) {
+/// Puts a finished recording into the ledger of --dir. One of --output is put in where it is a tuning and that folder is there, so that
+/// the next tuning of the same knows what it kept. A run does not fail for its ledger.
+pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
+    let runs = &args.dir;
+    let is_tuning = plan.guest_tune().is_some() || plan.tune().is_some();
+    if args.output.is_some() && !(is_tuning && runs.is_dir()) {
+        return;
+    }
     let added = RecordingsFolder::open(runs).map_err(LedgerError::from);
     let added = added.and_then(|runs| vmtax_studies::history::add(&runs, recording));
     let lines = added.unwrap_or_else(|error| vec![error.to_string()]);

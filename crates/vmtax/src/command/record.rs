@@ -47,7 +47,7 @@ pub(super) fn record(
         let ended = tune_guest::measure(plan, &host, &mut writer, &interrupt, streams, display);
         display.clear();
         let ended = ended?;
-        return finish(writer, folder, ended, args);
+        return finish(writer, plan, folder, ended, args);
     }
     let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.note(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
@@ -75,16 +75,14 @@ pub(super) fn record(
     if let Some(rounds) = enough {
         writer.shorten(rounds)?;
     }
-    finish(writer, folder, ended, args)
+    finish(writer, plan, folder, ended, args)
 }
 
 /// Marks a recording as ended, unless it was interrupted.
-fn finish(writer: Writer, folder: PathBuf, ended: Ended, args: &RecordArgs) -> Result<Recorded, Fault> {
+fn finish(writer: Writer, plan: &Plan, folder: PathBuf, ended: Ended, args: &RecordArgs) -> Result<Recorded, Fault> {
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
-        if args.output.is_none() {
-            history::remember(&args.dir, &folder);
-        }
+        history::remember(args, plan, &folder);
     }
     Ok(Recorded { folder, ended })
 }
@@ -134,6 +132,10 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     writer.finish()?;
     if let Err(fault) = add_guest(&folder) {
         display.note(&fault.to_string());
+    }
+    // What else is attached to has no figures.
+    if plan.tune().is_some() {
+        history::remember(args, plan, &folder);
     }
     Ok(Recorded { folder, ended: Ended::Complete })
 }
