@@ -170,6 +170,17 @@ impl<'a> Screening<'a> {
     }
 }
 
+/// Whether one of those that helped seems to help beside others as well, which the confirmation will test; `None` where another round is
+/// to be measured.
+pub(super) fn seems_to_help(series: &Series) -> Option<Decision> {
+    let stands = series.logs.get(..STANDING_ROUNDS).is_some_and(|first| first.iter().all(|log| *log < STANDS_OUT));
+    match () {
+        () if stands => Some(Decision::Helps),
+        () if is_hopeless(series) => Some(Decision::Undecided),
+        () => series.decision(),
+    }
+}
+
 /// Whether the first rounds say that no more of them are worth their time.
 fn is_hopeless(series: &Series) -> bool {
     series.logs.get(..HOPELESS_ROUNDS).is_some_and(|first| crate::estimate(first.to_vec()).median >= 0.0)

@@ -3,7 +3,7 @@
 //! boots that chose none of it.
 
 use super::measured::{Measured, confirms, sorted};
-use super::screening::{Screening, Standing};
+use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
@@ -61,14 +61,12 @@ fn chosen(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) ->
         let is_second = phase == GuestTunePhase::SecondScreening;
         let before = outcome.bases.get(..outcome.bases.len() - 1).unwrap_or_default();
         let screening = Screening::new(measured, phase, (&base, before), candidates);
-        let budget_s = f64::from(measured.spec.budget_s);
-        // What helps and one more are to be confirmed yet.
-        let confirmed_s = budget_s - confirmation_s(measured, base.len() + 1);
-        let until_s = match () {
-            () if is_second => confirmed_s,
-            () if outcome.kept.is_empty() => budget_s * SCREENING,
-            () => confirmed_s.min(budget_s * BESIDE),
+        let until = match () {
+            () if is_second => 1.0,
+            () if outcome.kept.is_empty() => SCREENING,
+            () => BESIDE,
         };
+        let until_s = until_s(measured, until, &base);
         if is_second && !screening.has_time(until_s) {
             outcome.is_out_of_time = true;
             return Some(base);
@@ -125,10 +123,13 @@ fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut Outcome) {
     }
 }
 
-/// What a confirmation of so many changes takes, s: mostly.
-fn confirmation_s(measured: &Measured<'_>, changes: usize) -> f64 {
-    let configurations = if changes == 1 { 2 } else { changes + 2 };
-    measured.boot_s * configurations as f64 * CONFIRMATION_ROUNDS
+/// When the last round of a phase may begin at the latest, s: after this part of the time, and so that there is time to confirm `set` and
+/// one more.
+fn until_s(measured: &Measured<'_>, part: f64, set: &[usize]) -> f64 {
+    let budget_s = f64::from(measured.spec.budget_s);
+    let configurations = if set.is_empty() { 2 } else { set.len() + 3 };
+    let confirmation_s = measured.boot_s * configurations as f64 * CONFIRMATION_ROUNDS;
+    (budget_s * part).min(budget_s - confirmation_s)
 }
 
 fn has_time(measured: &Measured<'_>, part: f64) -> bool {
@@ -188,9 +189,9 @@ fn combined(
         // Beside the base the screening has measured it.
         if set != base {
             let series = measured.series(&|part| part.phase == GuestTunePhase::Combination, (&set, &with));
-            match series.decision() {
+            match seems_to_help(&series) {
                 Some(Decision::Helps) => {}
-                None if has_time(measured, COMBINATION) => {
+                None if measured.seconds < until_s(measured, COMBINATION, &set) => {
                     let configurations = vec![set, with];
                     outcome.next = Some(GuestTuneStep { phase: GuestTunePhase::Combination, configurations });
                     return None;
