@@ -4,10 +4,11 @@ and says how near the tuning came to the best of them, with how many boots.
 
     bench/tune_exhaustive.py [--kernel VMLINUX] [--machine kvm|tcg] [--rounds N] [--keep DIR]
 
-Asked: the tuned configuration within 10 % of the best one, in a quarter of the boots at most; the first kept change within three minutes.
-The search measures each combination in N interleaved rounds (8: as many as a tuning takes at least before it decides). The best by
-these rounds was chosen by them; so it, what tune handed over and the start are measured anew beside each other, and those rounds
-give the ratio. Exits 0 when all three hold, 1 when not, 2 when something is missing.
+Asked: the tuned configuration within 10 % of the best one, in a quarter of the search's boots at most; the first kept change within three
+minutes. The search measures each combination in N interleaved rounds. Its boots are counted as those of 8 rounds, as many as a tuning
+takes at least before it decides, however few N are. The best by these rounds was chosen by them; so it, what tune handed over and
+the start are measured anew beside each other, and those rounds give the ratio. Exits 0 when all three hold, 1 when not, 2 when something
+is missing.
 """
 
 import argparse
@@ -29,7 +30,10 @@ PLANTED = ["cache=writethrough", "aio=threads", "ioeventfd=off", "queue-size=4"]
 CHANGES = ["cache=writeback", "cache=none", "aio=native", "aio=io_uring", "ioeventfd=on", "ioeventfd=on,iothread=on", "queue-size=256"]
 WORKLOAD = ["disk", "rw=randwrite", "depth=16"]
 METRIC = "disk.iops"
-BLOCK_S = "0.4"
+# How long the workload runs in each boot, s: tune's default.
+BLOCK_S = "1"
+# Rounds that a search takes at least.
+SEARCH_ROUNDS = 8
 # What is asked for.
 WITHIN, PART_OF_BOOTS, FIRST_S = 1.10, 0.25, 180
 
@@ -102,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
     parser.add_argument("--machine", default="kvm", choices=["kvm", "tcg"])
-    parser.add_argument("--rounds", default=8, type=int, help="rounds of the exhaustive search")
+    parser.add_argument("--rounds", default=SEARCH_ROUNDS, type=int, help="rounds of the exhaustive search")
     parser.add_argument("--duration", default="15m", help="how long the tuning may measure")
     parser.add_argument("--keep", help="folder for the recordings")
     arguments = parser.parse_args()
@@ -148,9 +152,10 @@ def main():
         best = max((name for name in anew if name in order[:3]), key=anew.get)
         for name, rate in sorted(anew.items(), key=lambda one: -one[1]):
             print(f"anew: {shown(rate):>12}  {name}{' (tune)' if name == tuned else ''}")
-        behind, part = anew[best] / anew[tuned], found["boots"] / boots
+        search = SEARCH_ROUNDS * len(everything)
+        behind, part = anew[best] / anew[tuned], found["boots"] / search
         holds = [behind <= WITHIN, part <= PART_OF_BOOTS, first is not None and first <= FIRST_S]
-        print(f"tuned ÷ best: {1 / behind:.3f} (asked {1 / WITHIN:.2f} and more); boots: {found['boots']} of {boots}, {part:.2f} (asked "
+        print(f"tuned ÷ best: {1 / behind:.3f} (asked {1 / WITHIN:.2f} and more); boots: {found['boots']} of {search}, {part:.2f} (asked "
               f"{PART_OF_BOOTS}); first kept change: {'never' if first is None else f'{first:.0f} s'} (asked {FIRST_S} s)")
     return 0 if all(holds) else 1
 

@@ -133,8 +133,8 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
     if let Err(fault) = add_guest(&folder) {
         display.note(&fault.to_string());
     }
-    // What else is attached to has no figures.
-    if plan.tune().is_some() {
+    // What else is attached to has no figures, and what changed nothing kept nothing.
+    if plan.tune().is_some_and(|spec| spec.apply) {
         history::remember(args, plan, &folder);
     }
     Ok(Recorded { folder, ended: Ended::Complete })

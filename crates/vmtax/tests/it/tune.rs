@@ -58,6 +58,9 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     assert_eq!(found["applied"], false);
     place.vmtax(&format!("report {out}")).succeeds().shows("Nothing was changed yet.");
     assert_eq!(limit(&vm), 20, "nothing was changed");
+    // Only what changes something is remembered, though it lies elsewhere.
+    let ledger = place.path("runs/ledger.sqlite");
+    assert!(!ledger.exists());
     std::fs::remove_dir_all(place.path(&out)).unwrap();
     let (found, out) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
     let rows = found["candidates"].as_array().unwrap();
@@ -67,6 +70,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
     assert!(high < 0.5, "{:#}", found["total"]);
     assert_eq!(limit(&vm), 0);
+    assert!(ledger.exists());
     let text = place.vmtax(&format!("report {out}")).succeeds().stdout;
     assert!(
         text.contains(" times as fast") && text.contains("It was left on") && text.contains("vmtax undo"),

@@ -38,6 +38,7 @@ fn starts(place: &Place, arguments: &[String]) {
 #[test]
 fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
     let place = Place::new();
+    fs::create_dir(place.path("runs")).unwrap();
     let words =
         "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=200 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
@@ -70,6 +71,11 @@ fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
     let undo = fs::read_to_string(folder.join("tuned/UNDO.md")).unwrap();
     assert!(undo.contains("| `throttling.iops-total=0` | `throttling.iops-total=400` |"), "{undo}");
     place.vmtax("list --dir .").succeeds().shows("tune-guest");
+    // What it kept is remembered, though it lies elsewhere.
+    let history = json(&place.vmtax("history disk.iops --json").succeeds().stdout);
+    let run = &history["series"][0]["figures"][0]["run"];
+    assert_eq!(run["folder"], folder.canonicalize().unwrap().display().to_string(), "{history:#}");
+    assert_eq!(run["recorded"], true, "{run:#}");
     place.nothing_is_left();
 }
 

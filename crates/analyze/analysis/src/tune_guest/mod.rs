@@ -1,6 +1,7 @@
 //! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
 
 mod measured;
+mod outcome;
 mod screening;
 #[cfg(test)]
 mod simulated;
@@ -12,8 +13,9 @@ pub use steps::next_guest_step;
 
 use crate::pairs::{Decision, Series};
 use measured::{Figure, Measured, confirms};
+use outcome::Outcome;
 use std::collections::BTreeSet;
-use steps::{Outcome, outcome, without};
+use steps::{outcome, without};
 use vmtax_model::{
     BeforeAfter, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, Metric, Plan,
     SecondScreening, TrialRecord, TuneVerdict, WorkloadName,

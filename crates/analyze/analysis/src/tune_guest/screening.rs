@@ -2,7 +2,7 @@
 //! early, and what the sequential test says of the others.
 
 use super::measured::{Measured, sorted};
-use super::steps::Outcome;
+use super::outcome::Outcome;
 use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::BTreeMap;
 use vmtax_model::{GuestTunePhase, GuestTuneStep};

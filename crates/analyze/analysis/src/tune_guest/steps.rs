@@ -3,9 +3,10 @@
 //! boots that chose none of it.
 
 use super::measured::{Measured, confirms, sorted};
+use super::outcome::Outcome;
 use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use vmtax_model::{GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
@@ -15,25 +16,6 @@ const BESIDE: f64 = 0.7;
 const COMBINATION: f64 = 0.75;
 /// Rounds after which most confirmations are decided.
 const CONFIRMATION_ROUNDS: f64 = 10.0;
-
-/// What the measurements so far lead to.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    /// What to measure next; `None` where nothing is left, or no time.
-    pub next: Option<GuestTuneStep>,
-    /// The candidates that are confirmed.
-    pub kept: Vec<usize>,
-    /// What candidates were screened beside, in this order: first nothing.
-    pub bases: Vec<Vec<usize>>,
-    /// What was to be confirmed last.
-    pub confirmed: Vec<usize>,
-    /// Those that are left out without being slower, with the reason.
-    pub left_out: BTreeMap<usize, String>,
-    /// Those that are not faster beside others, by the decision that says so.
-    pub failed: BTreeMap<usize, Decision>,
-    /// Whether the time was over before all was decided.
-    pub is_out_of_time: bool,
-}
 
 /// The next step, from what was recorded so far; `None` where nothing is left to measure, or no time.
 pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneStep> {
