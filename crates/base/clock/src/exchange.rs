@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_EXTENSION: Duration = Duration::from_secs(2);
 /// until the offset is known so closely, ticks: half of it is 500 ns at 2 GHz.
 const GOOD_WIDTH: i64 = 2_000;
-/// How far the offset may move at once and be bounded anew, ticks. QEMU keeps a translated guest's counter from going back:
+/// How far the offset may move at once and be bounded again, ticks. QEMU keeps a translated guest's counter from going back:
 /// where a thread on another of the host's CPUs read a later one, it moves the guest's by some hundred.
 const MAX_MOVE: i64 = 10_000;
 /// Reads of a cell between two reads of the clock.

@@ -15,7 +15,7 @@ pub enum ChangeCost {
     /// The guest reboots.
     #[strum(serialize = "guest reboot")]
     GuestReboot,
-    /// QEMU is started anew.
+    /// QEMU is started again.
     #[strum(serialize = "VM restart")]
     VmRestart,
     /// A setting of the host changes, for all its VMs.

@@ -167,7 +167,7 @@ pub enum TuneRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneVerdict {
-    /// It helped, and again when it was measured anew.
+    /// It helped, and again when it was measured again.
     #[strum(serialize = "keep")]
     Keep,
     /// It does not help, or harms.
@@ -196,7 +196,7 @@ pub struct TuneRow {
     pub why: Option<String>,
     /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
     pub screening: Option<Comparison>,
-    /// The same, measured anew, together with the others that helped; null where that was not measured.
+    /// The same, measured again, together with the others that helped; null where that was not measured.
     pub confirmation: Option<Comparison>,
 }
 

@@ -10,7 +10,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/qemu").join(name)
 }
 
-/// The line that QEMU's log has for an event, written anew from its fields.
+/// The line that QEMU's log has for an event, written again from its fields.
 fn line(formats: &Formats, event: &Event<'_>) -> String {
     let number = |name: &str| formats.field(event.id, name).and_then(|f| f.unsigned(event.data)).expect("a number");
     let signed = |name: &str| formats.field(event.id, name).and_then(|f| f.signed(event.data)).expect("a number");

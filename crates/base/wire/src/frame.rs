@@ -22,7 +22,7 @@ const PIECE: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The other side speaks another version.
-    #[error("the agent speaks protocol {0}, this vmtax {PROTOCOL}: the guest holds another vmtax; start it anew")]
+    #[error("the agent speaks protocol {0}, this vmtax {PROTOCOL}: the guest holds another vmtax; restart it")]
     Version(u8),
     /// A length out of bounds.
     #[error("a message of {0} bytes was announced, {MAX_PAYLOAD} is the limit: the stream is damaged or hostile")]

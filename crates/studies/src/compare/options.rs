@@ -246,7 +246,7 @@ impl CompareOptions {
             (Some(baseline), 0 | 1) => {
                 Ok(Compared::WithBaseline { baseline: baseline.clone(), now: recordings.into_iter().next() })
             }
-            (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure anew"),
+            (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure again"),
             (None, 0) => Ok(Compared::Sides),
             (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => OptionsError::usage(
                 "recordings can only be compared with recordings: give folders alone, or variants alone",

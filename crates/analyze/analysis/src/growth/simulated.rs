@@ -81,7 +81,7 @@ fn a_flat_cost_is_seldom_taken_for_growth() {
     }
 }
 
-/// Disturbances that differ from step to step, each step's size of them drawn anew for each run.
+/// Disturbances that differ from step to step, each step's size of them drawn again for each run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Uneven {
     /// Log-normal, 0.5 to 5.5 %.

@@ -96,7 +96,7 @@ fn a_percentile_is_that_of_the_window() {
     assert_eq!(p99([1000, 5, 0, 0], [1098, 7, 0, 0], [10, 20, 30]), Some(20.0));
     assert_eq!(p99([0, 0, 0, 0], [0, 0, 0, 7], [10, 20, 30]), Some(30.0), "at least that");
     assert_eq!(p99([5, 5, 5, 5], [5, 5, 5, 5], [10, 20, 30]), None);
-    assert_eq!(p99([0, 0, 0, 0], [9, 9, 9, 9], [10, 20, 40]), None, "set anew meanwhile");
+    assert_eq!(p99([0, 0, 0, 0], [9, 9, 9, 9], [10, 20, 40]), None, "set again meanwhile");
 }
 
 #[test]

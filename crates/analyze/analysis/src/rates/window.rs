@@ -7,7 +7,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A counter's growth per second; 0 for one that began anew.
+    /// A counter's growth per second; 0 for one that began again.
     pub fn rate(&self, before: u64, after: u64) -> f64 {
         after.saturating_sub(before) as f64 / self.seconds
     }

@@ -1,4 +1,4 @@
-//! What to measure next on a running VM: each candidate on top of what has helped so far; each that helped anew, against all
+//! What to measure next on a running VM: each candidate on top of what has helped so far; each that helped again, against all
 //! others that did; all of them against none.
 
 use super::series::series;

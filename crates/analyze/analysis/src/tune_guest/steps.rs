@@ -1,5 +1,5 @@
-//! What to measure next on a guest: all candidates alone; the one that saves most anew, as soon as it stands out; the others beside
-//! it; those that help one more at a time; what is left once more beside all of these, since one may mask another; what is kept anew, on
+//! What to measure next on a guest: all candidates alone; the one that saves most again, as soon as it stands out; the others beside
+//! it; those that help one more at a time; what is left once more beside all of these, since one may mask another; what is kept again, on
 //! boots that chose none of it.
 
 use super::measured::{Measured, confirms, sorted};
@@ -197,7 +197,7 @@ fn combined(
     Some(set)
 }
 
-/// Measures all against none, and all against all without one, for each; where one does not help, the others anew without it.
+/// Measures all against none, and all against all without one, for each; where one does not help, the others again without it.
 fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) {
     let first = std::mem::take(&mut outcome.kept);
     while !set.is_empty() {

@@ -71,7 +71,7 @@ fn deep(batches: &[Batch]) -> World {
     for batch in batches {
         world.batch(at, offset, batch);
         at = world.end() + GAP;
-        // Reads on, and begins anew at the end; never across the seam of the file's two extents.
+        // Reads on, and begins again at the end; never across the seam of the file's two extents.
         offset = (offset + 32 * BLOCK) % (1 << 20);
     }
     world

@@ -21,7 +21,7 @@ pub struct Devices {
     pub(super) from: DevicesFrom,
 }
 
-/// The usual addresses of a PC; the PM timer as SeaBIOS, and as OVMF and older firmware place it.
+/// The standard addresses of a PC; the PM timer as SeaBIOS, and as OVMF and older firmware place it.
 const USUAL: &str = "
 Port 20-21 pic
 Port 40-43 pit
@@ -52,7 +52,7 @@ Memory fee00000-feefffff apic-msi
 ";
 
 impl Devices {
-    /// The usual addresses, where QEMU's monitor is not available.
+    /// The standard addresses, where QEMU's monitor is not available.
     pub fn usual() -> Devices {
         let region = |line: &str| {
             let mut words = line.split(' ');

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub enum Pinning {
     /// Where the host's scheduler puts them.
     None,
-    /// Each vCPU has a host CPU of its own, each iothread too while two are left; QEMU's other threads share the rest.
+    /// Each vCPU has a dedicated host CPU, each iothread too while two are left; QEMU's other threads share the rest.
     Split,
     /// All of QEMU's threads share one host CPU.
     OneCpu,

@@ -26,7 +26,7 @@ impl Kernel {
     }
 
     /// This host's, if it is the one that was recorded: the same build, and its first function at the same place, which
-    /// changes when it starts anew.
+    /// changes when it starts again.
     pub fn recorded(build_id: Option<&[u8]>, first: Option<u64>) -> Kernel {
         let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
         let is_here = |id: &[u8]| !id.is_empty() && notes.windows(id.len()).any(|window| window == id);

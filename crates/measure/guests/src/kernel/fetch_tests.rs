@@ -387,7 +387,7 @@ fn two_fetches_at_once_and_the_remains_of_a_third_do_no_harm() {
     let site = Site::new();
     site.offer_debian("6.1.0-9-amd64");
     put(&site.path("cache/kernels/.fetch-killed/ready/boot/vmlinuz"), b"half");
-    // A kernel that breaks off, as no rename of ours leaves it, is fetched anew.
+    // A kernel that breaks off, as no rename of ours leaves it, is fetched again.
     put(&site.path("cache/kernels/6.1.0-9-amd64/boot/vmlinuz-6.1.0-9-amd64"), b"half");
     let spawn = || site.command("6.1").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let both = [spawn(), spawn()].map(|child| said(child.wait_with_output().unwrap()));

@@ -149,7 +149,7 @@ pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>)
         let home = home(cache, &release);
         match in_layout(&home, &release, SourceOfKernel::Cache) {
             Ok(kernel) => kernels.push(kernel),
-            Err(why) => unusable.push((home.clone(), format!("{why}. To fetch it anew: rm -r {}", home.display()))),
+            Err(why) => unusable.push((home.clone(), format!("{why}. To fetch it again: rm -r {}", home.display()))),
         }
     }
     (kernels, unusable)

@@ -51,7 +51,7 @@ impl InKernel {
             }
             key = Some(next);
             if rows.len() > ROWS {
-                break; // keys that change meanwhile begin anew
+                break; // keys that change meanwhile begin again
             }
         }
         Ok(rows)

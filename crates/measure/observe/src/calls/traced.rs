@@ -278,7 +278,7 @@ mod tests {
         calls.settle(100);
         let of = |call| calls.rows.get(&(call, Some(7))).map(|row| (row.count, row.min_ns, row.max_ns));
         assert_eq!([of(0), of(1), of(3)], [Some((1, 7, 7)), Some((1, 40, 40)), None]);
-        // Between both, the thread may have returned and begun anew. A return from a signal comes without its number.
+        // Between both, the thread may have returned and begun again. A return from a signal comes without its number.
         let gap = Step { passed: Passed::Gap, ..step(110, 9, 0, true) };
         calls.fresh.extend([step(105, 8, 0, true), gap, step(120, 8, 0, false)]);
         calls.fresh.extend([step(130, 8, 15, true), step(133, 8, -1, false)]);

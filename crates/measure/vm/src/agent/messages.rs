@@ -286,7 +286,7 @@ fn send_within(stream: &UnixStream, bytes: &[u8], timeout: Duration) -> std::io:
         }
         let mut fds = [PollFd::new(stream, PollFlags::OUT)];
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timespec(left))))?;
-        // A write that waits begins its timeout anew with each part that is read.
+        // A write that waits begins its timeout again with each part that is read.
         match rustix::net::send(stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::AGAIN | Errno::INTR) => {}

@@ -76,7 +76,7 @@ pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> 
     monitor(vm)?.execute_with("qom-set", &arguments).map(|_| ()).map_err(|e| e.to_string())
 }
 
-/// Opens the image of a disk anew with an L2 cache of so many bytes.
+/// Opens the image of a disk again with an L2 cache of so many bytes.
 pub(super) fn set_l2_cache(vm: &Vm, device: &str, size: &str) -> Result<(), String> {
     let is_name = device.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b));
     let size: u64 = size.parse().map_err(|_| format!("{size} is no size in bytes"))?;

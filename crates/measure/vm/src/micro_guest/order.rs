@@ -74,7 +74,7 @@ pub enum Direction {
     Write,
 }
 
-/// Which blocks, beginning anew at the end of the range.
+/// Which blocks, beginning again at the end of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// One after the other.

@@ -25,7 +25,7 @@ const BOOT_MIB: u64 = 128;
 pub enum DiskKind {
     /// Written data, for raw reads.
     Data,
-    /// So many MiB of ext4, on which a guest keeps what a command writes; anew for each guest.
+    /// So many MiB of ext4, on which a guest keeps what a command writes; again for each guest.
     Layer {
         /// MiB.
         mib: u32,

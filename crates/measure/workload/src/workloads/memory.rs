@@ -40,7 +40,7 @@ fn opaque(value: u64) -> u64 {
     hidden
 }
 
-/// How many words from `here` to `end`: subtracted and shifted anew for each word, as the reference's binary does; a
+/// How many words from `here` to `end`: subtracted and shifted again for each word, as the reference's binary does; a
 /// compiler would count down instead and leave less to do than the stores.
 #[inline(always)]
 fn distance(here: u64, end: u64) -> u64 {

@@ -162,10 +162,10 @@ fn changes(found: &TuneFindings) -> Table {
         notes.extend(row.why.iter().map(|why| format!("{}: {why}.", candidate.change.action)));
     }
     let meaning = if found.applied {
-        "Cost with the change over without (median of the pairs, 95 % CI); below ×1 is faster. At most: the part of the time that \
-         its cause takes."
+        "Time per operation with the change ÷ without it (for a rate, inverted): the median of the pairs' ratios, 95 % CI; below ×1 is \
+         faster. At most: the fraction of the time that its cause takes."
     } else {
-        "At most: the part of the time that its cause takes."
+        "At most: the fraction of the time that its cause takes."
     };
     table.notes([vec![meaning.to_owned()], notes].concat())
 }
@@ -216,11 +216,11 @@ pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {
-    let how = "Each change is measured in pairs, with and without it, under the VM's own load; of two pairs in a row one is A B, \
-               the other B A, the first drawn at random. A pair gives one ratio of costs (the cost of a rate is its inverse). After 8, 11 and 15 \
-               pairs a sequential sign test decides; a change that costs 5 % more in each of its first three pairs is taken back. What helps is \
-               measured anew, with everything else that helped on, and what helped again all together against none: only these pairs give the \
-               gain that is stated, so that it is not overstated because the best was chosen. What is kept is faster in all of them.";
+    let how = "Each change is measured in pairs, with and without it, under the VM's own load; of two consecutive pairs one is A B and \
+               the other B A, in random order. A pair gives one ratio: time per operation, or the inverse of a rate, with the change ÷ without it. A sequential \
+               sign test decides after 8, 11 and 15 pairs; a change that is 5 % slower in each of its first three pairs is reverted. Changes that help are \
+               measured again, with the other helpful changes on, and then all kept changes vs. none: the reported gain comes from these pairs only, \
+               to avoid selection bias.";
     let causes =
         found.candidates.iter().map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
     [how.to_owned()].into_iter().chain(causes).collect()
@@ -244,8 +244,8 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
             "change {number} of {}: {actions}: measured with and without, up to 15 pairs",
             spec.candidates.len()
         ),
-        TunePhase::Confirmation => format!("it helped; measured anew: {actions}"),
-        TunePhase::Total => format!("all that helped against none: {actions}"),
+        TunePhase::Confirmation => format!("it helped; measured again: {actions}"),
+        TunePhase::Total => format!("all kept changes vs. none: {actions}"),
     })
 }
 

@@ -137,7 +137,7 @@ pub(super) const TABLE: &[KnownChange] = &[
             let is_shared = (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
             needs_hardware(target, baseline).or(is_shared)
         },
-        trap: "Locks spin in the guest: for vCPUs that are pinned to CPUs of their own.",
+        trap: "Locks spin in the guest: for vCPUs that are pinned to dedicated CPUs.",
         source: "Linux kernel documentation, KVM CPUID bits: KVM_HINTS_REALTIME; no figure",
     },
     KnownChange {

@@ -36,7 +36,7 @@ impl<'a> File<'a> {
         OpenOptions::new().read(true).write(true).open(&self.path).map_err(|e| error("open", &self.path, e))
     }
 
-    /// The file anew, block after block.
+    /// The file again, block after block.
     pub fn write(&self) -> Result<Done, WorkloadError> {
         std::fs::remove_file(&self.path).map_err(|e| error("remove", &self.path, e))?;
         let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&self.path);

@@ -178,7 +178,7 @@ impl<'a> Files<'a> {
         let mut room = vec![MaybeUninit::uninit(); ENTRIES];
         loop {
             let before = latency.count();
-            // Anew each time, as opendir does: a server is asked again, whatever this system remembers.
+            // Again each time, as opendir does: a server is asked again, whatever this system remembers.
             let folder = rustix::fs::openat(&self.folder, c".", FOLDER, Mode::empty()).map_err(|e| failed(e.into()))?;
             let mut entries = RawDir::new(&folder, &mut room);
             loop {
