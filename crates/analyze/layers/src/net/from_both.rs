@@ -86,9 +86,9 @@ impl FromBoth<'_> {
     /// carry nothing, or the backend keeps what they carry.
     fn written(&self, path: &mut RequestPath, (taken, tid): (u64, i32)) {
         let own = |at: C| self.host.passed.at(at).from(taken.saturating_add(1)).find(|(_, p)| p.tid == tid);
-        let ends = [own(C::NetTx), self.returned(taken, tid)].into_iter().flatten().map(|(at, _)| at);
-        let woke = self.host.woke_after(tid, taken);
-        let until = ends.chain(woke).min().unwrap_or(u64::MAX);
+        let next = own(C::NetTx).map(|(at, _)| at);
+        let ends = [next, self.returned(taken, tid), self.host.woke_after(tid, taken)];
+        let until = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         if let Some((at, _)) = own(C::NetTapWrite).filter(|(at, _)| *at < until) {
             path.set(C::NetTapWrite, at, PassedBy::Thread(tid));
         }
@@ -96,15 +96,15 @@ impl FromBoth<'_> {
 
     /// When QEMU gave a packet of the transmit queue back: the next time that it fills a used ring without a packet that it received in
     /// between, as an answer of the backend itself.
-    fn returned(&self, taken: u64, tid: i32) -> Option<(u64, &crate::join::host::Passing)> {
+    fn returned(&self, taken: u64, tid: i32) -> Option<u64> {
         let mut since = taken;
         loop {
             let from = since.saturating_add(1);
             let of = |at: C| self.host.passed.at(at).from(from).find(|(_, p)| p.tid == tid);
-            let (filled, passing) = of(C::NetRxFill)?;
+            let (filled, _) = of(C::NetRxFill)?;
             match of(C::NetRx) {
                 Some((received, _)) if received < filled => since = filled,
-                _ => return Some((filled, passing)),
+                _ => return Some(filled),
             }
         }
     }
