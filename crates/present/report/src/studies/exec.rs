@@ -7,6 +7,7 @@ use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::json as document;
 use crate::number::{counted, difference, percent, ratio, value};
+use crate::text::fit;
 use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
@@ -126,6 +127,8 @@ fn command(plan: &Plan) -> String {
     plan.command().map_or(String::new(), |command| shell_line(&command.argv))
 }
 
+/// What the answer shows of the command: the report has all of it.
+const COMMAND_COLUMNS: usize = 48;
 /// Parts that the answer names, and the least of the whole that each is.
 const NAMED: usize = 2;
 const LARGE: f64 = 0.05;
@@ -159,7 +162,8 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
         true => ended(findings),
         false => {
             let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
-            format!("`{}` {failed}{}.", command(&recording.plan), each.join("; "))
+            let command = fit(&command(&recording.plan), COMMAND_COLUMNS);
+            format!("`{command}` {failed}{}.", each.join("; "))
         }
     }
 }

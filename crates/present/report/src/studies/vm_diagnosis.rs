@@ -35,11 +35,12 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
     }
 }
 
-/// The cause that takes most time; where there is none, how little what usually is one takes.
+/// The cause that takes most time, and its first remedy; where there is none, how little what usually is one takes.
 fn answer(found: &VmDiagnosis) -> String {
     let name = vm::name(&found.vm);
     if let Some(cause) = found.causes.first() {
-        return format!("{name}: {}", cause.finding);
+        let remedy = cause.remedies.first().map_or(String::new(), |remedy| format!(" {}.", remedy.action));
+        return format!("{name}: {}{remedy}", cause.finding);
     }
     let rates = &found.rates;
     let lacked = rates.ready.map(|part| format!("its vCPUs lacked a host CPU {} of the time", percent(part)));

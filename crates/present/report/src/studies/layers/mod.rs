@@ -112,17 +112,23 @@ pub fn largest_layers(column: &LayerColumn) -> String {
     let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| {
         // "run-queue wait" without the side, which the layer says.
         let mostly = view::mostly(column, layer).and_then(|state| state.label().split(" (").next());
-        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
         (layer.label(), mostly, view::percent_of(column, layer))
     });
-    let mut layers: Vec<(&str, String, f64)> = layers.collect();
+    let mut layers: Vec<(&str, Option<&str>, f64)> = layers.collect();
     layers.sort_by(|a, b| b.2.total_cmp(&a.2));
-    let named = layers.iter().take(NAMED.1).filter(|(.., part)| *part >= 0.5);
-    let named: Vec<String> = named.map(|(layer, mostly, part)| format!("{layer} ({part:.0}\u{a0}%{mostly})")).collect();
-    match named.len() {
-        0 => String::new(),
-        1 => format!("Largest layer: {}.", listed(&named)),
-        _ => format!("Largest layers: {}.", listed(&named)),
+    layers.retain(|(.., part)| *part >= 0.5);
+    layers.truncate(NAMED.1);
+    let common = layers.first().and_then(|first| first.1.filter(|state| layers.iter().all(|one| one.1 == Some(state))));
+    let named = layers.iter().map(|(layer, mostly, part)| {
+        let mostly = mostly.filter(|_| common.is_none() || layers.len() == 1);
+        format!("{layer} ({part:.0}\u{a0}%{})", mostly.map_or(String::new(), |state| format!(", mostly {state}")))
+    });
+    let named: Vec<String> = named.collect();
+    match (named.len(), common) {
+        (0, _) => String::new(),
+        (1, _) => format!("Largest layer: {}.", listed(&named)),
+        (_, Some(state)) => format!("Largest layers: {}, both mostly {state}.", listed(&named)),
+        (_, None) => format!("Largest layers: {}.", listed(&named)),
     }
 }
 
