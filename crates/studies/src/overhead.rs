@@ -23,7 +23,7 @@ pub struct OverheadOptions {
     /// Reduced workload sizes: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Full workload sizes, those of a published report (docs/workloads.md): hours, with 2 GiB of files in each round
+    /// Full workload sizes, as in a published report (docs/workloads.md): takes hours, writes 2 GiB of files in each round
     #[arg(long)]
     full: bool,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls

@@ -68,7 +68,7 @@ pub struct TuneOptions {
     /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
-    /// Metric to optimize. With --vm: latency (of disk requests), requests (disk requests per second), run (CPU time of the vCPUs) or
+    /// Metric to optimize. With --vm: latency (of disk requests), requests (IOPS of the disks), run (CPU time of the vCPUs) or
     /// exits (VM exits per second) [default: the metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,

@@ -188,9 +188,9 @@ fn contradicting(report: &Report<'_>) -> Vec<String> {
             let is_rate = row[0].text.parse().is_ok_and(|metric: Metric| metric.better() == Better::Higher);
             let word = match said.text.split_whitespace().next_back().unwrap_or_default() {
                 "lower" if is_rate => "slower",
-                "higher" if is_rate => "faster",
-                "lower" | "fast" | "high" => "faster",
-                "higher" | "long" | "much" => "slower",
+                "higher" | "high" if is_rate => "faster",
+                "lower" => "faster",
+                "higher" | "high" => "slower",
                 _ => said.text.split_whitespace().next().unwrap_or_default(),
             };
             let agrees = match (word, ends.as_slice()) {

@@ -91,7 +91,7 @@ pub struct CompareOptions {
     /// [default where only options of workloads differ, and the workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
-    /// A fresh boot of the guest for each variant in each round, also where one boot would do
+    /// A fresh boot of the guest for each variant in each round, even where one boot would do
     #[arg(long)]
     fresh_boots: bool,
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls

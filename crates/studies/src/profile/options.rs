@@ -46,7 +46,7 @@ const OF_A_GUEST: [&str; 19] = [
     mut_arg("cpus", with_help("vCPUs [default: 1]")),
     mut_arg("memory", with_help("Memory: 512M, 2G; a plain number is MiB [default: 1G]")),
     mut_arg("machine", with_help("The guest for a workload: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: kvm if usable, else tcg]")),
-    after_help = "--vm and --pid attach to a running process, also in a container, without a restart or frame pointers; as an ordinary user, \
+    after_help = "--vm and --pid attach to a running process, including in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and address, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
 With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; in this case \
@@ -82,7 +82,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = ProfileSettings::WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After
-    /// a stop longer than MAX no thread is stopped any more [default: 5ms]. For guests that vmtax boots itself this is always on, with MAX 1s
+    /// a stop longer than MAX, stopping is disabled for the rest of the run [default: 5ms]. For guests that vmtax boots itself this is always on, with MAX 1s
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none

@@ -27,7 +27,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     // 100 requests a second: ten milliseconds each, if QEMU's throttle is to be believed.
     let words = format!("default throttling.iops-total=100 {QUICK} {READS}");
     let shown = compare(&place, &words).start(60).outcome().exits(0);
-    shown.shows("times as long").shows("every result is conclusive");
+    shown.shows("times as high").shows("every result is conclusive");
     let recording = place.recording();
     let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
     let slow = row(&report, "disk.latency-p50");

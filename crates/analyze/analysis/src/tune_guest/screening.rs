@@ -99,7 +99,7 @@ impl<'a> Screening<'a> {
                 }
                 Some(_) => continue,
                 None => match dropped.get(&candidate) {
-                    Some(rounds) => format!("dropped after {rounds} rounds: others look better"),
+                    Some(rounds) => format!("dropped after {rounds} rounds, in the slower half of the changes"),
                     None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: it saved nothing"),
                     None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
                     None => {

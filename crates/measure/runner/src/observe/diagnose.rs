@@ -126,7 +126,7 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
     };
     Missing {
         what: REQUESTS.to_owned(),
-        why: format!("not traced, since without QMP it is not known whether the disks have requests ({why})"),
+        why: format!("not traced, since without QMP it is not known whether the disks have I/O ({why})"),
         fix,
     }
 }
@@ -166,7 +166,7 @@ mod tests {
         let missing = requests_not_counted(&blind);
         assert_eq!(
             missing.why,
-            "not traced, since without QMP it is not known whether the disks have requests (QEMU has no QMP socket)"
+            "not traced, since without QMP it is not known whether the disks have I/O (QEMU has no QMP socket)"
         );
         assert_eq!(missing.fix, "start it with -qmp; `vmtax layers --vm 7` traces them without a monitor");
         assert!(requests_not_counted(&samples(None, None)).why.starts_with("QEMU's monitor did not answer"));

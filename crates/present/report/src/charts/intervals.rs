@@ -4,7 +4,7 @@ use super::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
-use crate::view::verdict::{class, interval, is_amount};
+use crate::view::verdict::{class, interval};
 use maud::{Markup, html as markup};
 use vmtax_model::{Against, Better, Compared, Estimate, Verdict};
 
@@ -87,24 +87,16 @@ fn change(row: &Compared) -> f64 {
     (shown - 1.0).abs()
 }
 
-/// "3.1 % lower", "2.47 times as fast": what became of the value itself, also of a rate.
+/// "3.1 % lower", "2.47 times as high": what became of the value itself, also of a rate.
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
-    // In part, and in times of the baseline.
-    let (part, times) = match (row.metric.better(), row.comparison.verdict, is_amount(row.metric.unit())) {
-        (Better::Higher, Verdict::Slower, _) => ("lower", None),
-        (Better::Higher, _, _) => ("higher", Some("high")),
-        (_, Verdict::Slower, true) => ("higher", Some("much")),
-        (_, Verdict::Slower, _) => ("higher", Some("long")),
-        (_, _, true) => ("lower", None),
-        _ => ("lower", Some("fast")),
-    };
-    let factor_of = if row.comparison.verdict == Verdict::Slower { cost } else { 1.0 / cost };
+    let is_higher = (row.comparison.verdict == Verdict::Slower) == (row.metric.better() == Better::Lower);
+    let times = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
     match row.comparison.verdict {
-        Verdict::Slower | Verdict::Faster => match times.filter(|_| factor_of > 2.0) {
-            Some(times) => format!("{} times as {times}", factor(factor_of)),
-            None => format!("{} {part}", number::percent(change(row))),
-        },
+        Verdict::Slower | Verdict::Faster if times > 2.0 => format!("{} times as high", factor(times)),
+        Verdict::Slower | Verdict::Faster => {
+            format!("{} {}", number::percent(change(row)), if is_higher { "higher" } else { "lower" })
+        }
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
         Verdict::TooFewRounds => "too few rounds".to_owned(),

@@ -176,7 +176,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the rounds' ratios, 95 % CI; below ×1 \
-         is faster. Screening: one change vs. the baseline, or on top of changes that were confirmed or clearly ahead by then. Confirmation: \
+         is faster. Screening: one change vs. the baseline, or on top of changes that were confirmed or ahead by then (see Method). Confirmation: \
          all kept changes vs. the same without this one (leave-one-out), on new boots."
             .to_owned(),
     ];
@@ -232,11 +232,11 @@ fn method(recording: &Recording) -> Vec<String> {
                each of the first three rounds (the best one, if there are several) is confirmed at once on new boots, and the others are \
                screened on top of it; if one is over 10 % faster there, too, in each of the first three rounds, the others are screened on top of both. \
                A change whose median of four rounds is not faster is dropped. The rest are combined, one at a time, those with the largest gain first. Changes \
-               that were not kept, and do no harm, are screened briefly once more on top of the combination, since they may help once another bottleneck is gone. \
+               that were not kept, but are not slower either, are screened briefly once more on top of the combination, since they may help once another bottleneck is gone. \
                Then the result is measured again: all kept changes vs. the baseline, and vs. each set without one of them (leave-one-out). The reported gain comes from these last rounds only, to \
                avoid selection bias.";
-    let disk = "The measured disk has 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; a \
-                larger image's would not be.";
+    let disk = "The test disk has 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
+                larger disk they may not be.";
     let has_disk = recording.plan.workloads.iter().any(|workload| workload.name == WorkloadName::Disk);
     [Some(how), has_disk.then_some(disk)].into_iter().flatten().map(str::to_owned).collect()
 }

@@ -24,17 +24,12 @@ pub fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Whether a metric in this unit is an amount, neither a time nor a rate.
-pub fn is_amount(unit: Unit) -> bool {
-    matches!(unit, Unit::Mebibytes | Unit::Count)
-}
-
 /// What it says in a table of costs, of a metric in this unit.
 pub fn label(verdict: Verdict, unit: Unit) -> &'static str {
     match verdict {
-        Verdict::Slower if is_amount(unit) => "more",
+        Verdict::Slower if matches!(unit, Unit::Mebibytes | Unit::Count) => "more",
         Verdict::Faster if unit == Unit::Count => "fewer",
-        Verdict::Faster if is_amount(unit) => "less",
+        Verdict::Faster if unit == Unit::Mebibytes => "less",
         Verdict::Slower => "slower",
         Verdict::Faster => "faster",
         Verdict::Differs => "differs",

@@ -26,7 +26,7 @@ pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
         domain.check(pid, ATTACH_TIMEOUT)?;
         return Ok(Monitor::of_domain(domain, ATTACH_TIMEOUT));
     }
-    let mut why = "its command line has no QMP socket".to_owned();
+    let mut why = "QEMU's command line has no QMP socket".to_owned();
     for path in sockets(&arguments) {
         let socket = SharedSocket { path: path_of(pid, &path), pid };
         match socket.connect(ATTACH_TIMEOUT) {

@@ -13,7 +13,7 @@ const BAR: usize = 20;
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
 const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread on an idle CPU until it runs there, the exit latency of the host \
-     CPU's idle state (cpuidle). C-state exit (guest): the same after HLT in the guest.";
+     CPU's idle state (cpuidle). C-state exit (guest): from the wake-up of a task on a halted vCPU until it runs in the guest.";
 
 /// A line for each state, then for each layer: the mean of a traced request.
 pub fn sums(column: &LayerColumn) -> Table {
@@ -53,7 +53,7 @@ pub fn sums(column: &LayerColumn) -> Table {
     unexplained(&mut table);
     let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
     let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
-    let percent = "Both percentages are of the whole request; service time %: without its waits.";
+    let percent = "Both percentages are of the whole request; service time %: excluding waits.";
     table.notes([Some(percent), idle].into_iter().flatten().map(str::to_owned).collect())
 }
 

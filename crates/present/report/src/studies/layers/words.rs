@@ -160,7 +160,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
         reasons(m, "; not: ")
     );
     let lost = match m.lost_events {
-        0 => "no event lost".to_owned(),
+        0 => "no events lost".to_owned(),
         1 => "1 event lost".to_owned(),
         n => format!("{} events lost", count(n)),
     };
