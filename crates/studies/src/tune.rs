@@ -39,7 +39,7 @@ const MAX_BYTES: u64 = 1 << 30;
             "Host CPUs of the guests' threads: split (each vCPU pinned to a dedicated CPU, QEMU's other threads to the rest), one-cpu (all of QEMU on one), none (the host's scheduler) [default: split]"
         )
     ),
-    after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with the largest gain that each could have. \
+    after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
 With --apply each change is made, read back, measured against the previous setting (A B B A, under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
 The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
@@ -68,7 +68,7 @@ pub struct TuneOptions {
     /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
     allow: Vec<Allowed>,
-    /// Metric to optimize. With --vm: latency (of disk requests), requests (IOPS of the disks), run (CPU time of the vCPUs) or
+    /// Metric to optimize. With --vm: latency (of disk requests), requests (IOPS of the disks), run (CPU time that the vCPUs get: more is better) or
     /// exits (VM exits per second) [default: the metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
@@ -81,7 +81,7 @@ pub struct TuneOptions {
     /// Total measurement time: 300s, 10m [default: 300s with --vm, else 15m]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// How long to measure a setting at a time [default: 1.5s with --vm, else 1s in each boot]
+    /// Length of each measurement of a setting [default: 1.5s with --vm, else 1s in each boot]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     slice: Option<f64>,
     #[command(flatten)]

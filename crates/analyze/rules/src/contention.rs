@@ -32,7 +32,7 @@ pub fn why_run_queue_wait(contention: Option<&CpuContention>) -> String {
     let competing = match (own, other) {
         (true, true) => Some(format!("the VM's own threads and other load compete for {host} ({used})")),
         (true, false) => Some(format!("the VM's own threads compete for {host} ({used})")),
-        (false, true) => Some(format!("other load uses the VM's {host} ({used})")),
+        (false, true) => Some(format!("other load uses {host}, too ({used})")),
         (false, false) => None,
     };
     let quota = has(RunQueueCause::Quota).then(|| format!("the VM's CPU quota is used up ({throttled})"));
@@ -56,7 +56,7 @@ mod tests {
         );
         assert_eq!(
             why([0.9; 2], [1.1; 2], Some(0.0)),
-            ": other load uses the VM's host CPUs 0-1 (VM 45 %, other tasks 55 %)"
+            ": other load uses host CPUs 0-1, too (VM 45 %, other tasks 55 %)"
         );
         assert_eq!(
             why([1.2; 2], [0.8; 2], Some(0.2)),

@@ -4,7 +4,7 @@
 use super::measured::{Measured, sorted};
 use super::outcome::Outcome;
 use crate::pairs::{Decision, MIN_EFFECT, Series};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{GuestTunePhase, GuestTuneStep};
 
 /// Rounds after which a change may stand out.
@@ -98,15 +98,13 @@ impl<'a> Screening<'a> {
                     continue;
                 }
                 Some(_) => continue,
-                None => match dropped.get(&candidate) {
-                    Some(rounds) => format!("dropped after {rounds} rounds, in the slower half of the changes"),
-                    None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: it saved nothing"),
-                    None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
-                    None => {
-                        open.push(candidate);
-                        continue;
-                    }
-                },
+                None if dropped.contains(&candidate) => "dropped early: in the slower half of the changes".to_owned(),
+                None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: not faster"),
+                None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
+                None => {
+                    open.push(candidate);
+                    continue;
+                }
             };
             outcome.left_out.insert(candidate, why);
         }
@@ -129,10 +127,9 @@ impl<'a> Screening<'a> {
         outcome.next = Some(GuestTuneStep { phase: self.phase, configurations });
     }
 
-    /// The candidates that are dropped early, with the rounds after which they are: half each time, by their costs after so many
-    /// rounds.
-    fn dropped(&self, until_s: f64) -> BTreeMap<usize, usize> {
-        let mut dropped = BTreeMap::new();
+    /// The candidates that are dropped early: half each time, by their costs after so many rounds.
+    fn dropped(&self, until_s: f64) -> BTreeSet<usize> {
+        let mut dropped = BTreeSet::new();
         let is_second = self.phase == GuestTunePhase::SecondScreening;
         let round_s = self.measured.boot_s * (self.candidates.len() + 1) as f64;
         if !is_second && self.measured.start_s(self.base) + round_s * ROUNDS <= until_s {
@@ -154,7 +151,7 @@ impl<'a> Screening<'a> {
             };
             left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
             let last = left.split_off(left.len().div_ceil(2));
-            dropped.extend(last.into_iter().map(|(candidate, _)| (candidate, rounds)));
+            dropped.extend(last.into_iter().map(|(candidate, _)| candidate));
         }
         dropped
     }

@@ -11,7 +11,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
         place: SettingPlace::Cgroup,
         setting: "cpuset.cpus",
         value: "CPUS",
-        action: "Dedicate host CPUs to QEMU's threads, or move other load away",
+        action: "Pin the VM to host CPUs that no other task uses",
         line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
         cost: Some(ChangeCost::Live),
         read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",

@@ -13,7 +13,7 @@ pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
     place: SettingPlace::Cgroup,
     setting: "cpuset.cpus",
     value: "CPUS",
-    action: "Dedicate host CPUs to the VM: one for each vCPU, one for QEMU's other threads",
+    action: "Pin the VM to host CPUs that no other task uses: one for each vCPU, one for QEMU's other threads",
     line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus # libvirt: virsh vcpupin VM VCPU CPUS --live",
     cost: Some(ChangeCost::Live),
     read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",

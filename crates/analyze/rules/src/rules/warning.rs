@@ -83,7 +83,7 @@ pub(super) const WARNINGS: &[Rule] = &[
     warning!("host-drift", "a host that was slower in one third of a comparison than in another",
     [instruction("Repeat on a quieter host", "")],
     Warning::HostDrift { percent } => format!(
-        "The host's speed drifted by up to {percent} % during the run (compared by thirds). Variants are only \
+        "The host's speed drifted by up to {percent} % during the run (first, middle and last third compared). Variants are only \
          compared within a round, which removes slow drift."
     )),
     warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [

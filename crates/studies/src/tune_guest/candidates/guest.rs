@@ -39,7 +39,7 @@ fn lacks_of_kvm(target: &TuneTarget<'_>) -> bool {
 }
 
 fn needs_hardware(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str> {
-    (!target.has_hardware_kvm).then_some("it needs VT-x or AMD-V, which this host's KVM works without")
+    (!target.has_hardware_kvm).then_some("it needs VT-x or AMD-V, which this host does not have")
 }
 
 pub(super) const TABLE: &[KnownChange] = &[

@@ -145,7 +145,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             .collect();
         let of = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
         notes.push(format!(
-            "{fraction} of the samples are in functions without symbols, shown as FILE:NEAREST±OFFSET, or unknown:ADDRESS where QEMU maps no file (guest code){of}. \
+            "{fraction} of the samples are in functions without symbols: unknown:ADDRESS is in no file that QEMU maps (guest code), FILE:NEAREST±OFFSET in a stripped file{of}. \
              Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym)."
         ));
     }
