@@ -105,7 +105,7 @@ fn method(rows: &[OverheadRow]) -> String {
     };
     let expected = (1.0 - coverage) * intervals.len() as f64;
     format!(
-        "{how}; the ends of its 95 % CI are two of these ratios (sign test), which assumes that rounds are independent, and nothing about the distribution of the noise: {:.1} % coverage \
+        "{how}; the bounds of its 95 % CI are order statistics of these ratios (sign test), which assumes that rounds are independent, and nothing about the distribution of the noise: {:.1} % coverage \
          at {rounds} rounds. Of {} such intervals, {expected:.1} miss the true median on average.",
         coverage * 100.0,
         intervals.len(),

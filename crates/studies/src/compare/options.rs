@@ -31,7 +31,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "Guest: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. One applies to all variants, a comma-separated list makes each a variant [default: kvm if usable, else tcg]"
+            "Guest: kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system. A single one applies to all variants; in a comma-separated list each is a variant [default: kvm if usable, else tcg]"
         )
     ),
     mut_arg(

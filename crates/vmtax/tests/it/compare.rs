@@ -209,13 +209,13 @@ fn what_is_no_comparison_is_refused() {
 }
 
 #[test]
-fn recordings_are_held_against_each_other_as_what_they_are() {
+fn recordings_are_compared_as_what_they_are() {
     let place = Place::new();
     place.run(RUN).succeeds();
     let first = planted(&place, &place.recording(), "first", 1.0);
     let slower = planted(&place, &first, "slower", 1.5);
     let shown = place.vmtax("compare").arg(&first).arg(&slower).succeeds();
-    shown.shows("lower by").shows("made at different times");
+    shown.shows("lower").shows("made at different times");
     // One run a side tells nothing, however far apart.
     let one = |name: &str, factor: f64| {
         let copy = planted(&place, &first, name, factor);

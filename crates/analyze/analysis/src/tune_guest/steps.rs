@@ -145,7 +145,7 @@ fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidat
         own.iter().any(|(key, value)| theirs.get(key).is_some_and(|other| other != value))
     };
     if let Some(other) = set.iter().find(contradicts) {
-        return Some(format!("mutually exclusive with {}, which gains more", spec.candidates[*other].name));
+        return Some(format!("mutually exclusive with {}, which is faster", spec.candidates[*other].name));
     }
     let is_in_it = spec.settings(baseline, &sorted(set, candidate)) == spec.settings(baseline, set);
     (is_in_it && !set.is_empty()).then(|| format!("{} has it", spec.name(set)))

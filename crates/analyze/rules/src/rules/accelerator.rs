@@ -51,8 +51,8 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
             return problem(evidence, HostProblem::KvmEmulatesKernels);
         }
         // What the probe measured is among the host's checks, in the details.
-        let text = "KVM on this host works without VT-x or AMD-V (PVM): it runs only guest kernels that are built for it at speed (--kernel), and emulates \
-                    others. Linux guests therefore run under tcg.";
+        let text = "KVM on this host works without VT-x or AMD-V (PVM). Only guest kernels built for PVM (--kernel) run at full speed; others \
+                    are emulated. Linux guests therefore run under tcg.";
         vec![Finding::new(text.to_owned())]
     },
 };

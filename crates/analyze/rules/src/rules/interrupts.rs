@@ -64,7 +64,7 @@ pub(super) const EOI: Rule = Rule {
         let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
         let finding = |exits: &Exits<'_>, ends: u64| Finding {
             text: format!(
-                "{} end-of-interrupt (EOI) writes to the local APIC caused a VM exit each.",
+                "{} VM exits were caused by end-of-interrupt (EOI) writes to the local APIC.",
                 number::count(ends)
             ),
             gain: exits.share(ends),

@@ -274,7 +274,7 @@ fn without_figure(rows: &[MetricRow]) -> Vec<String> {
     let mut reasons: Vec<(Machine, String, Vec<&str>)> = Vec::new();
     for (label, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
         let reason = absence(c);
-        match reasons.iter_mut().find(|(machine, why, _)| (*machine, &*why) == (c.machine, &reason)) {
+        match reasons.iter_mut().find(|(machine, why, _)| *machine == c.machine && *why == reason) {
             Some((_, _, labels)) => labels.push(label),
             None => reasons.push((c.machine, reason, vec![label])),
         }

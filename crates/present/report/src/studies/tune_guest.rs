@@ -176,7 +176,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the rounds' ratios, 95 % CI; below ×1 \
-         is faster. Screening: one change vs. the baseline, or on top of the changes already confirmed or leading (see Method). Confirmation: \
+         is faster. Screening: one change vs. the baseline, or on top of those that were the best by then (see Method). Confirmation: \
          all kept changes vs. the same without this one (leave-one-out), on new boots."
             .to_owned(),
     ];
@@ -235,11 +235,12 @@ fn method(recording: &Recording) -> Vec<String> {
     let how = "Each round boots every configuration once, in random order, and gives one ratio for each: time per operation, or the \
                inverse of a rate, with the change ÷ without it. A sequential sign test decides after 8, 11 and 15 rounds. A change that is over 5 % faster in \
                each of the first three rounds (the best one, if there are several) is measured again at once on new boots, and the others are \
-               screened on top of it; if one is over 10 % faster there, too, in each of the first three rounds, the others are screened on top of both. \
-               A change whose median of four rounds is not faster is dropped; where time is short, so is the slower half of the changes after two and after four rounds. The rest are combined, one at a time, those with the largest gain first. Changes \
-               that were not kept, but are not slower either, are screened briefly once more on top of the combination, since they may help once another bottleneck is gone. \
-               Then the result is measured again: all kept changes vs. the baseline, and vs. each set without one of them (leave-one-out). The reported gain comes from these last rounds only, to \
-               avoid selection bias.";
+               screened on top of it; if a second change is over 10 % faster on top of the first in each of its first three rounds, the rest are \
+               screened on top of both. A change whose median of four rounds is not faster is dropped. If time runs short, the slower half of the changes is dropped, \
+               too, after two and after four rounds. The rest are combined, one at a time, those with the largest gain first. Changes that were not kept, but are \
+               not slower either, are screened briefly once more on top of the combination, since they may help once another bottleneck is gone. \
+               Then the result is measured again: all kept changes vs. the baseline, and vs. each set without one of them (leave-one-out). The reported gain comes \
+               from these last rounds only, to avoid selection bias.";
     let disk = "The test disk is 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
                 larger disk they may not be.";
     let has_disk = recording.plan.workloads.iter().any(|workload| workload.name == WorkloadName::Disk);

@@ -3,7 +3,7 @@
 use super::share::percent;
 use super::{code, exits, guest};
 use crate::number::{count, counted, nanoseconds, were};
-use vmtax_model::{ProfileFindings, UnnamedFile};
+use vmtax_model::{FunctionShare, ProfileFindings, UnnamedFile};
 
 /// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
@@ -130,23 +130,26 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
-    if unnamed > 0 {
-        let fraction = percent(unnamed as f64 / findings.samples.max(1) as f64);
-        let sampled = |file: &&UnnamedFile| {
-            findings.functions.iter().any(|function| !function.named && function.module == file.file)
-        };
-        let files: Vec<String> = findings
-            .unnamed
-            .iter()
-            .filter(sampled)
-            .take(4)
-            .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
-            .collect();
-        let of = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
+    let samples = |of: &dyn Fn(&FunctionShare) -> bool| {
+        let found = findings.functions.iter().filter(|function| !function.named && of(function));
+        let sum: u64 = found.map(|function| function.inside.samples).sum();
+        (sum > 0).then(|| percent(sum as f64 / findings.samples.max(1) as f64))
+    };
+    let is_in = |function: &FunctionShare, file: &UnnamedFile| function.module == file.file;
+    let is_in_file = |function: &FunctionShare| findings.unnamed.iter().any(|file| is_in(function, file));
+    if let Some(fraction) = samples(&|function| !is_in_file(function)) {
         notes.push(format!(
-            "{fraction} of the samples are in functions without symbols: unknown:ADDRESS is in no file that QEMU maps (guest code), FILE:NEAREST±OFFSET in a stripped file{of}. \
-             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym)."
+            "{fraction} of the samples are at addresses without a mapped file (unknown:ADDRESS): of a VM, guest code."
+        ));
+    }
+    if let Some(fraction) = samples(&is_in_file) {
+        let sampled = |file: &&UnnamedFile| findings.functions.iter().any(|one| !one.named && is_in(one, file));
+        let name = |file: &UnnamedFile| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why);
+        let files: Vec<String> = findings.unnamed.iter().filter(sampled).take(4).map(name).collect();
+        notes.push(format!(
+            "{fraction} of the samples are in functions without symbols (FILE:NEAREST±OFFSET): {}. \
+             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
+            files.join(", ")
         ));
     }
     notes
