@@ -43,7 +43,7 @@ impl Part {
             Part::Beyond => "VM-exit and wake-up overhead",
             Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
-            Part::ShareServer => "waiting for virtiofsd or NFS server",
+            Part::ShareServer => "waiting for the file server",
             Part::Waiting => "off CPU: idle or waiting",
         }
     }

@@ -16,7 +16,7 @@ use vmtax_workload::CheckedPlan;
     mut_arg(
         "machine",
         with_help(
-            "Where to measure, comma separated: native (this host); kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: those of the published result that this host has]"
+            "Where to measure, comma separated: native (this host); kvm or tcg: a Linux guest; micro-kvm or micro-tcg: a small test guest without an operating system [default: those of the published result that this host supports]"
         )
     ),
     mut_arg(

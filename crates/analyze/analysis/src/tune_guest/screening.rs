@@ -98,7 +98,9 @@ impl<'a> Screening<'a> {
                     continue;
                 }
                 Some(_) => continue,
-                None if dropped.contains(&candidate) => "dropped early: in the slower half of the changes".to_owned(),
+                None if dropped.contains(&candidate) => {
+                    "dropped early to save time: slower than the median of the changes at that point".to_owned()
+                }
                 None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: not faster"),
                 None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
                 None => {

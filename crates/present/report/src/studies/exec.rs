@@ -274,8 +274,8 @@ fn legend(machine: Machine) -> String {
     format!(
         "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads or virtiofsd or the NFS server: they ran while the vCPU was blocked. Off CPU: natively, the time in which no thread of the command \
-         was on a CPU; in a guest, the time in which no vCPU, no thread of QEMU and none of the file server ran: the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
+         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. Off CPU: natively, the time in which no thread of the command \
+         was on a CPU; in a guest, the time in which no vCPU, QEMU or file-server thread ran: the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
          minus all parts, below 0 where CPU accounting of guest and host overlaps."
     )
 }

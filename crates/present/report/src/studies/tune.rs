@@ -212,7 +212,7 @@ pub(super) fn before_after(title: &'static str, rows: &[BeforeAfter]) -> Table {
             row.comparison.map_or_else(|| NONE.to_owned(), |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec!["Medians of the measurements; ratio: the median of the pairs' ratios, with ÷ without.".to_owned()])
+        .notes(vec!["Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.".to_owned()])
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {

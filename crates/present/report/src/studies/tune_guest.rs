@@ -176,8 +176,8 @@ fn changes(found: &GuestTuneFindings) -> Table {
     let mut table = Table::new("Changes", columns);
     let mut notes = vec![
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the rounds' ratios, 95 % CI; below ×1 \
-         is faster. Screening: one change vs. the baseline, or on top of those that were the best by then (see Method). Confirmation: \
-         all kept changes vs. the same without this one (leave-one-out), on new boots."
+         is faster. Screening: on the baseline or, for those listed below, on top of other changes. Confirmation: all kept changes vs. \
+         the same without this one (leave-one-out), on new boots."
             .to_owned(),
     ];
     notes.extend(screened_beside(found));
@@ -234,9 +234,9 @@ fn published(found: &GuestTuneFindings) -> Table {
 fn method(recording: &Recording) -> Vec<String> {
     let how = "Each round boots every configuration once, in random order, and gives one ratio for each: time per operation, or the \
                inverse of a rate, with the change ÷ without it. A sequential sign test decides after 8, 11 and 15 rounds. A change that is over 5 % faster in \
-               each of the first three rounds (the best one, if there are several) is measured again at once on new boots, and the others are \
+               each of the first three rounds (the best one, if there are several) is measured again immediately on new boots, and the others are \
                screened on top of it; if a second change is over 10 % faster on top of the first in each of its first three rounds, the rest are \
-               screened on top of both. A change whose median of four rounds is not faster is dropped. If time runs short, the slower half of the changes is dropped, \
+               screened on top of both. A change whose median ratio after four rounds is not below ×1 is dropped. If time runs short, the slower half of the changes is dropped, \
                too, after two and after four rounds. The rest are combined, one at a time, those with the largest gain first. Changes that were not kept, but are \
                not slower either, are screened briefly once more on top of the combination, since they may help once another bottleneck is gone. \
                Then the result is measured again: all kept changes vs. the baseline, and vs. each set without one of them (leave-one-out). The reported gain comes \

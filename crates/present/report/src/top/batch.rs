@@ -37,10 +37,10 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
 }
 
-/// The row of a single VM, with what the columns mean in which it has a figure.
+/// The row of a single VM, with what its columns mean.
 pub(crate) fn explained(vm: &VmRates) -> Table {
     let mut table = table([vm]);
-    for column in TOP_COLUMNS.iter().filter(|column| (column.text)(vm) != NONE) {
+    for column in TOP_COLUMNS.iter().filter(|column| column.spare == 0 || (column.text)(vm) != NONE) {
         let shown = table.columns.iter_mut().find(|shown| shown.name == column.name);
         shown.into_iter().for_each(|shown| shown.note = Some(format!("{}: {}.", column.name, column.what)));
     }

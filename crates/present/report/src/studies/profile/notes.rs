@@ -139,7 +139,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     let is_in_file = |function: &FunctionShare| findings.unnamed.iter().any(|file| is_in(function, file));
     if let Some(fraction) = samples(&|function| !is_in_file(function)) {
         notes.push(format!(
-            "{fraction} of the samples are at addresses without a mapped file (unknown:ADDRESS): of a VM, guest code."
+            "{fraction} of the samples are at addresses without a mapped file (unknown:ADDRESS); in a VM these are guest code."
         ));
     }
     if let Some(fraction) = samples(&is_in_file) {
