@@ -88,7 +88,7 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
         answer.starts_with("A request takes 22") && answer.contains("in the Linux guest on tcg (median, untraced), "),
         "{answer}"
     );
-    assert!(answer.contains(" times native (28.0 µs). Of the traced mean ("), "{answer}");
+    assert!(answer.contains(" times native (28.0 µs). Of the mean latency with tracing ("), "{answer}");
     assert!(
         answer.contains(". Largest layers: "),
         "one partition by state, the layers in a sentence of their own: {answer}"

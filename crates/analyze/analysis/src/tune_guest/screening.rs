@@ -4,7 +4,8 @@
 use super::measured::{Measured, sorted};
 use super::outcome::Outcome;
 use crate::pairs::{Decision, MIN_EFFECT, Series};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use vmtax_model::number::factor;
 use vmtax_model::{GuestTunePhase, GuestTuneStep};
 
 /// Rounds after which a change may stand out.
@@ -98,9 +99,7 @@ impl<'a> Screening<'a> {
                     continue;
                 }
                 Some(_) => continue,
-                None if dropped.contains(&candidate) => {
-                    "dropped early to save time: slower than the median of the changes at that point".to_owned()
-                }
+                None if dropped.contains_key(&candidate) => dropped[&candidate].clone(),
                 None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: not faster"),
                 None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
                 None => {
@@ -129,9 +128,9 @@ impl<'a> Screening<'a> {
         outcome.next = Some(GuestTuneStep { phase: self.phase, configurations });
     }
 
-    /// The candidates that are dropped early: half each time, by their costs after so many rounds.
-    fn dropped(&self, until_s: f64) -> BTreeSet<usize> {
-        let mut dropped = BTreeSet::new();
+    /// The candidates that are dropped early, with the reason: half each time, by their costs after so many rounds.
+    fn dropped(&self, until_s: f64) -> BTreeMap<usize, String> {
+        let mut dropped = BTreeMap::new();
         let is_second = self.phase == GuestTunePhase::SecondScreening;
         let round_s = self.measured.boot_s * (self.candidates.len() + 1) as f64;
         if !is_second && self.measured.start_s(self.base) + round_s * ROUNDS <= until_s {
@@ -152,8 +151,12 @@ impl<'a> Screening<'a> {
                 None => f64::INFINITY,
             };
             left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
-            let last = left.split_off(left.len().div_ceil(2));
-            dropped.extend(last.into_iter().map(|(candidate, _)| candidate));
+            let all = left.len();
+            let last = left.split_off(all.div_ceil(2));
+            dropped.extend(last.into_iter().map(|(candidate, logs)| {
+                let ratio = factor(rank(&logs).exp());
+                (candidate, format!("dropped after {rounds} rounds to save time: ×{ratio} by then, among the slower half of {all} changes"))
+            }));
         }
         dropped
     }

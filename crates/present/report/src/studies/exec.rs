@@ -345,7 +345,7 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
         // Of a line of /proc/mounts: source, folder, type, options.
         let options = root.mount.split(' ').nth(3).unwrap_or_default();
         format!(
-            "Root file system of guests: the host's files over {}, read-only ({options}), are overlayfs's lower layer; its upper layer is \
+            "The guests' root file system is an overlayfs: its lower layer is the host's files over {}, read-only ({options}); its upper layer is \
              {layer}. Reads of the host's files go through the share, writes to the upper layer.",
             root.method
         )

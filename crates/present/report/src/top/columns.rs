@@ -47,7 +47,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     },
     TopColumn {
         name: "%THR",
-        what: "CPU quota used up (cpu.max)",
+        what: "throttled by the CPU quota (cpu.max)",
         explanation: "Part of the vCPUs' time; esxtop: %MLMTD. throttled_usec of the control groups of the vCPU threads and of all groups above them. A group that several VMs share counts for each of them.",
         spare: 0,
         text: |vm| percent(vm.throttled),

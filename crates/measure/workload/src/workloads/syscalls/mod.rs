@@ -63,7 +63,7 @@ const fn name(kind: Metric) -> &'static str {
 }
 
 workload! {
-    Syscalls: "what single system calls cost, like lmbench's lat_*",
+    Syscalls: "cost of individual system calls, like lmbench's lat_*",
         quick [("time", "0.04")], default [("time", "0.2")], full [("time", "1")];
     time: f64 = seconds(options::TIME, "0.2", (0.001, 3600.0), "seconds for each kind of call");
     only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");

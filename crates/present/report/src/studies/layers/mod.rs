@@ -93,9 +93,9 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     };
     let in_words = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
     let (median, traced) = (in_words(median), in_words(main.traced.mean_ns));
-    let untraced = main.control.as_ref().map_or(String::new(), |one| format!("; untraced {}", in_words(one.mean_ns)));
+    let untraced = main.control.as_ref().map_or(String::new(), |one| format!("; without {}", in_words(one.mean_ns)));
     format!(
-        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the traced mean ({traced}{untraced}), {states}{tail}. {layers}",
+        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean latency with tracing ({traced}{untraced}), {states}{tail}. {layers}",
         view::title(main)
     )
 }
