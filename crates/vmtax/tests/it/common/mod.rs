@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub use vmtax_model::testing::skipped;
 
 /// After the program ended, in whatever way, nothing of it may be there any longer than this.
-const AFTERMATH: Duration = Duration::from_secs(5);
+const AFTERMATH: Duration = Duration::from_secs(15);
 
 pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
