@@ -28,10 +28,9 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 	@$(MAKE) --no-print-directory build
 	@$(VMTAX) run --quick
 
-# Tests wait for their guests: one more at a time than CPUs.
 test: ## install what is missing, build, run all tests; some boot guests
 	@scripts/setup test
-	@rm -f $(SKIPPED); status=0; export RUST_TEST_THREADS="$${RUST_TEST_THREADS:-$$(($$(nproc) + 1))}"; all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
+	@rm -f $(SKIPPED); status=0; all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
 	VMTAX_SKIPPED=$(SKIPPED) $$all || status=$$?; \
 	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; exit $$status
 

@@ -178,7 +178,7 @@ mod tests {
         assert!(fault("halt-poll-ns", "200000").unwrap().contains("already"));
         assert!(fault("thp", "always").unwrap().contains("does not have it"));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
-        assert!(fault("halt-poll-ns", "0").unwrap().contains("changed"));
+        assert!(fault("halt-poll-ns", "0").unwrap().contains("read-only"));
     }
 
     #[test]
