@@ -3,10 +3,14 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use vmtax_model::Places;
 use vmtax_model::{Metric, TrialResult, WorkloadName, WorkloadSpec};
 use vmtax_workload::run;
+
+/// The workload's folder, descriptors and children are those of the process: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
 
 fn syscalls(only: &str) -> TrialResult {
     let spec = WorkloadSpec::new(WorkloadName::Syscalls).with("time", 0.02).with("only", only);
@@ -15,6 +19,7 @@ fn syscalls(only: &str) -> TrialResult {
 
 #[test]
 fn every_kind_of_call_has_a_figure_here_and_nothing_is_left() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let before = fds();
     let got = syscalls("all");
@@ -37,6 +42,7 @@ fn every_kind_of_call_has_a_figure_here_and_nothing_is_left() {
 
 #[test]
 fn only_what_is_asked_for_is_measured() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let got = syscalls("stat,getpid");
     let metrics: Vec<_> = got.measures.iter().map(|m| m.metric).collect();
     assert_eq!(metrics, [Metric::SyscallGetpid, Metric::SyscallStat]);
@@ -62,6 +68,7 @@ fn refuse(number: libc::c_long, errno: i32) {
 
 #[test]
 fn what_the_kernel_lacks_is_unsupported_and_the_rest_goes_on() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (number, errno, only, metric, reason) in [
         (libc::SYS_getpid, libc::ENOSYS, "getpid", Metric::SyscallGetpid, "ENOSYS: getpid"),
         (libc::SYS_open, libc::ENOENT, "read_null", Metric::SyscallReadNull, "ENOENT: open /dev/null"),
