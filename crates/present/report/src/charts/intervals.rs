@@ -80,22 +80,15 @@ pub fn deciding(row: &Compared) -> Estimate {
     Estimate { interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()), ..ratio }
 }
 
-/// The part by which the figure that a row shows changed: a rate is the inverse of its cost.
-fn change(row: &Compared) -> f64 {
-    let cost = row.comparison.ratio.median;
-    let shown = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
-    (shown - 1.0).abs()
-}
-
 /// "3.1 % lower", "2.47 times as high": what became of the value itself, also of a rate.
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
-    let is_higher = (row.comparison.verdict == Verdict::Slower) == (row.metric.better() == Better::Lower);
+    // A rate is the inverse of its cost.
     let times = if row.metric.better() == Better::Higher { 1.0 / cost } else { cost };
     match row.comparison.verdict {
         Verdict::Slower | Verdict::Faster if times > 2.0 => format!("{} times as high", factor(times)),
         Verdict::Slower | Verdict::Faster => {
-            format!("{} {}", number::percent(change(row)), if is_higher { "higher" } else { "lower" })
+            format!("{} {}", number::percent((times - 1.0).abs()), if times > 1.0 { "higher" } else { "lower" })
         }
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
