@@ -1,11 +1,8 @@
 //! The findings of a command's requests, which have no workload stamps: by guest and kind.
 
 use super::column::column;
-use super::column_data::ColumnData;
 use super::command_packets::packets;
-use super::distribution::Distribution;
-use super::round_medians::RoundMedians;
-use super::traced_runs::{by_kind, observed_s, of_columns, of_guests};
+use super::traced_runs::{by_kind, observed_s, of_columns, of_guests, of_run};
 use crate::disk::request::GuestRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::TrialData;
@@ -66,11 +63,8 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
         let of_kind = of_kind.remove(&kind).unwrap_or_default();
         let trial = JoinedTrial::new(of_kind, &losses, clock.clone(), mhz, missing.clone());
         let trial = JoinedTrial { costs: costs.clone(), ..trial };
-        let mut data = ColumnData::default();
-        data.sums.add(0, &trial);
-        let mut times = Distribution::default();
-        parts.iter().for_each(|p| times.add(trial.ns(p.complete.at.saturating_sub(p.begin()))));
-        data.traced_medians = RoundMedians::of(0, times.latency());
+        let took = parts.iter().map(|p| trial.ns(p.complete.at.saturating_sub(p.begin())));
+        let (data, times) = of_run(&trial, took);
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         parts.iter().for_each(|p| *sizes.entry(p.bytes).or_default() += 1);
         rows.push(KindUse {

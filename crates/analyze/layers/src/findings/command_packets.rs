@@ -1,14 +1,12 @@
 //! The findings of the packets of a command's guests: by guest and direction.
 
 use super::column::column;
-use super::column_data::ColumnData;
-use super::distribution::Distribution;
-use super::round_medians::RoundMedians;
-use super::traced_runs::{by_kind, observed_s, of_columns, of_guests};
+use super::traced_runs::{by_kind, observed_s, of_columns, of_guests, of_run};
 use crate::join::joined::Joined;
 use crate::net::from_both::batching;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::TrialData;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_model::{CommandPackets, LayerColumn, Machine, NicUse, PacketUse, Probes, RequestKind, TrialRecord};
 
@@ -28,24 +26,20 @@ pub(super) fn packets<'a>(trials: impl Iterator<Item = (&'a TrialRecord, PathBuf
 fn nic(machine: Machine, wall_s: f64, read: TrialData) -> (NicUse, Vec<LayerColumn>) {
     let TrialData { joined, losses, clock, mhz, missing, first, costs } = read;
     let observed_s = observed_s(wall_s, &losses, first, mhz);
-    let bytes = |kind: RequestKind| {
-        let of_kind = joined.parts.iter().filter(|part| part.kind == kind);
-        of_kind.map(|part| part.bytes).fold(0, u64::saturating_add)
-    };
-    let bytes = [RequestKind::Transmit, RequestKind::Receive].map(|kind| (kind, bytes(kind)));
+    let mut bytes: BTreeMap<RequestKind, u64> = BTreeMap::new();
+    for part in &joined.parts {
+        let sum = bytes.entry(part.kind).or_default();
+        *sum = sum.saturating_add(part.bytes);
+    }
     let of_kind = |(kind, joined): (RequestKind, Joined)| {
         let trial = JoinedTrial::new(joined, &losses, clock.clone(), mhz, missing.clone());
         let trial = JoinedTrial { costs: costs.clone(), ..trial };
-        let mut data = ColumnData::default();
-        data.sums.add(0, &trial);
-        let mut times = Distribution::default();
-        trial.requests.iter().for_each(|request| times.add(trial.ns(request.total())));
-        data.traced_medians = RoundMedians::of(0, times.latency());
+        let (data, times) = of_run(&trial, trial.requests.iter().map(|request| trial.ns(request.total())));
         let packets = PacketUse {
             kind,
             packets: trial.matched.operations,
             followed: trial.matched.joined,
-            bytes: bytes.iter().find(|(of, _)| *of == kind).map_or(0, |(_, bytes)| *bytes),
+            bytes: bytes.get(&kind).copied().unwrap_or(0),
             time: times.summary(),
             batching: batching(kind, &trial.requests),
         };

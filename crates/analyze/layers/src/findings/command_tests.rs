@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::events::trace_reader::Loss;
+use crate::findings::column_data::ColumnData;
 use crate::join::joined::{Joined, Reason, Rejected};
 use vmtax_model::{Checkpoint, ClockFinding, Estimate, Layer, Row, State, Summary};
 use vmtax_trace::Moment;

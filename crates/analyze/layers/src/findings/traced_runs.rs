@@ -1,7 +1,11 @@
-//! What the traced runs of a command have in common, whichever device's requests are followed.
+//! What single traced runs, of a command or of a running VM, have in common, whichever device's requests are followed.
 
+use super::column_data::ColumnData;
+use super::distribution::Distribution;
+use super::round_medians::RoundMedians;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::Joined;
+use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::{TrialData, read_all};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,6 +67,15 @@ pub(super) fn observed_s(wall_s: f64, losses: &[Loss], first: Option<u64>, mhz: 
     let full = losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min();
     let seen = full.zip(first).map(|(full, first)| full.saturating_sub(first) as f64 / mhz / 1e6);
     seen.map_or(wall_s, |seen| seen.min(wall_s))
+}
+
+/// The sums of one traced run, whose requests took so long, nanoseconds, and the distribution of these times.
+pub(super) fn of_run(trial: &JoinedTrial, times_ns: impl Iterator<Item = f64>) -> (ColumnData, Distribution) {
+    let (mut data, mut times) = <(ColumnData, Distribution)>::default();
+    data.sums.add(0, trial);
+    times_ns.for_each(|ns| times.add(ns));
+    data.traced_medians = RoundMedians::of(0, times.latency());
+    (data, times)
 }
 
 /// Joined requests by kind.

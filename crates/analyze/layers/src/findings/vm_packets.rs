@@ -1,10 +1,7 @@
 //! The findings of a running VM's packets, as its host shows them: by network card and direction.
 
 use super::column::column;
-use super::column_data::ColumnData;
-use super::distribution::Distribution;
-use super::round_medians::RoundMedians;
-use super::traced_runs::by_kind;
+use super::traced_runs::{by_kind, of_run};
 use crate::join::joined::Joined;
 use crate::net::from_host::batching;
 use crate::trial::joined_trial::JoinedTrial;
@@ -25,11 +22,7 @@ fn of_nic(data: NicData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmPac
     let NicData { nic, joined, losses, missing } = data;
     let of_kind = |(kind, joined): (RequestKind, Joined)| {
         let trial = JoinedTrial::new(joined, &losses, one_clock(), mhz, missing.clone());
-        let mut sums = ColumnData::default();
-        sums.sums.add(0, &trial);
-        let mut times = Distribution::default();
-        trial.requests.iter().for_each(|request| times.add(trial.ns(request.total())));
-        sums.traced_medians = RoundMedians::of(0, times.latency());
+        let (sums, times) = of_run(&trial, trial.requests.iter().map(|request| trial.ns(request.total())));
         let mut column = column(machine, &format!("{}, {}", nic.tap, kind.label()), &sums);
         column.from_host = true;
         let on_tap = if kind == RequestKind::Transmit { Checkpoint::NetTapReceive } else { Checkpoint::NetTapRead };
