@@ -51,20 +51,20 @@ class Campaign:
         return record
 
     def plan(self, target, most):
-        """Where the next part of a target begins, and how many inputs it has."""
+        """Where the next part of a target begins, and how many inputs it has, at most so many."""
         done = self.done(target)
         begin = max((record["from"] + record["inputs"] for record in done), default=0)
         last = done[-1] if done else None
         count = round(last["inputs"] * PART_S / max(last["seconds"], 0.1)) if last else FIRST_PART
-        return begin, min(count, most - begin)
+        return begin, min(max(count, 1), most)
 
     def run(self, chosen, inputs, processes):
-        """Each target in turn, until each has its share of the inputs."""
-        share = -(-inputs // len(chosen))
+        """Each target in turn, for about the same time, until there are so many inputs: the slow ones get fewer."""
         with tempfile.TemporaryDirectory(prefix="vmtax-fuzz-", dir="/dev/shm") as scratch, \
                 concurrent.futures.ThreadPoolExecutor(processes) as pool:
-            while plans := [(target, *plan) for target in chosen if (plan := self.plan(target, share))[1] > 0]:
-                running = [pool.submit(self.part, *plan, scratch) for plan in plans]
+            while (missing := inputs - sum(record["inputs"] for target in chosen for record in self.done(target))) > 0:
+                share = -(-missing // len(chosen))
+                running = [pool.submit(self.part, target, *self.plan(target, share), scratch) for target in chosen]
                 try:
                     for part in concurrent.futures.as_completed(running):
                         self.state.add(part.result())

@@ -32,8 +32,6 @@ pub const NET_MAC: &str = "52:54:00:76:6d:79";
 pub const NET_PARAMETER: &str = "vmtax.net";
 /// On a guest's kernel command line: its measured disk appears a moment after its driver, which probes it while the kernel goes on.
 pub const DISK_PARAMETER: &str = "vmtax.disk";
-/// On a guest's kernel command line, before the name of an attribute of the measured disk's request queue: the agent sets it.
-pub const BLOCK_QUEUE_PARAMETER: &str = "vmtax.block-queue.";
 /// The address of the measured network card, or natively of its counterpart, and its mask.
 pub const NET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 15);
 pub const NET_MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);

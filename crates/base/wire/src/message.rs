@@ -2,6 +2,7 @@
 
 use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use vmtax_model::{
     BatchEdge, EventCost, Execution, GuestDisk, GuestNic, Inside, KernelIdentity, Missing, Probes, ShareMethod,
@@ -34,6 +35,12 @@ pub enum Request {
     Share {
         /// What.
         mount: Mount,
+    },
+    /// Set attributes of the measured disk's request queue, in a guest alone; those that an earlier request set and this one
+    /// does not get the value back that they had before. Answered by [`Reply::BlockQueueSet`] or [`Reply::Failed`].
+    SetBlockQueue {
+        /// Values by name (`/sys/block/DISK/queue/NAME`).
+        attributes: BTreeMap<String, String>,
     },
     /// Make of the shared tree a root for commands, with a layer above it that takes what is written; answered by
     /// [`Reply::Rooted`] or [`Reply::Failed`].
@@ -141,6 +148,8 @@ pub enum Reply {
         /// Its line of `/proc/mounts`.
         mount: String,
     },
+    /// The disk's request queue has these attributes.
+    BlockQueueSet,
     /// The root for commands is there.
     Rooted,
     /// The command is about to begin.
@@ -229,6 +238,7 @@ impl Reply {
             Reply::Batch { .. }
             | Reply::Sampling
             | Reply::Pinged
+            | Reply::BlockQueueSet
             | Reply::Rooted
             | Reply::Began
             | Reply::Ended
@@ -267,6 +277,7 @@ impl Reply {
             | Reply::Batch { .. }
             | Reply::Sampling
             | Reply::Pinged
+            | Reply::BlockQueueSet
             | Reply::Rooted
             | Reply::Began
             | Reply::Ended

@@ -1,10 +1,9 @@
 //! Devices: waited for, since they appear a moment after their drivers, and found.
 
-use crate::error::AgentError;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_wire::{BLOCK_QUEUE_PARAMETER, DISK_PARAMETER, DISK_SERIAL};
+use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL};
 
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,24 +39,6 @@ pub(crate) fn measured_disk() -> Option<PathBuf> {
     }
 }
 
-/// Sets the attributes of its request queue that the kernel command line has.
-pub(crate) fn set_block_queue(disk: &Path) -> Result<(), AgentError> {
-    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let queue = Path::new("/sys/block").join(disk.file_name().unwrap_or_default()).join("queue");
-    set_attributes(&queue, &line)
-}
-
-fn set_attributes(queue: &Path, line: &str) -> Result<(), AgentError> {
-    let attributes =
-        line.split_whitespace().filter_map(|word| word.strip_prefix(BLOCK_QUEUE_PARAMETER)?.split_once('='));
-    for (name, value) in attributes {
-        let file = queue.join(name);
-        fs::write(&file, value)
-            .map_err(|e| AgentError::system(format!("writing {value} to {} of the guest", file.display()), e))?;
-    }
-    Ok(())
-}
-
 /// The block device whose serial number is `serial`.
 pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let has_serial = |disk: &fs::DirEntry| {
@@ -78,16 +59,6 @@ fn is_serial(bytes: &[u8], serial: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attributes_of_the_request_queue_are_set_and_one_that_is_not_there_is_an_error() {
-        let queue = tempfile::tempdir().unwrap();
-        fs::write(queue.path().join("scheduler"), "[mq-deadline] none").unwrap();
-        set_attributes(queue.path(), "quiet vmtax.disk vmtax.block-queue.scheduler=none panic=-1\n").unwrap();
-        assert_eq!(fs::read_to_string(queue.path().join("scheduler")).unwrap(), "none");
-        let error = set_attributes(&queue.path().join("x"), "vmtax.block-queue.nr_requests=4").unwrap_err().to_string();
-        assert!(error.contains("writing 4 to ") && error.contains("nr_requests of the guest"), "{error}");
-    }
 
     #[test]
     fn a_serial_number_stands_alone_or_behind_a_header() {

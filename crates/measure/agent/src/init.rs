@@ -1,6 +1,6 @@
 //! A guest's first process: sets up the system that workloads need, serves requests, and powers off.
 
-use crate::devices::{disk_with_serial, measured_disk, set_block_queue, wait_for};
+use crate::devices::{disk_with_serial, measured_disk, wait_for};
 use crate::error::AgentError;
 use crate::{modules, network, serve};
 use rustix::fs::{Mode, OFlags};
@@ -38,7 +38,6 @@ fn set_up_and_serve() -> Result<(), AgentError> {
         None => console()?,
     };
     let disk = measured_disk();
-    disk.as_deref().map(set_block_queue).transpose()?;
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
     let echo = network::measured().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
     serve(channel, &Places { files, disk, share: None, echo, notified: false }, complaints)

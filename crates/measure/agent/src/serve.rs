@@ -1,5 +1,6 @@
 //! The agent's loop: receives requests, runs workloads, sends replies.
 
+use crate::block_queue::BlockQueue;
 use crate::error::AgentError;
 use crate::outbox::{send, send_frame};
 use crate::sampling::GuestSampling;
@@ -26,6 +27,7 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     send(channel, &Reply::Hello(hello(complaints)))?;
     let mut decoder = Decoder::new();
     let mut sampling = None;
+    let mut block_queue = places.disk.as_deref().map(BlockQueue::of);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         while let Some(frame) = decoder.frame() {
@@ -52,6 +54,11 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                         Reply::Shared { mount: line }
                     }
                     Err(error) => Reply::Failed { error },
+                },
+                Request::SetBlockQueue { attributes } => match block_queue.as_mut().map(|queue| queue.set(&attributes)) {
+                    Some(Ok(())) => Reply::BlockQueueSet,
+                    Some(Err(error)) => Reply::Failed { error: error.to_string() },
+                    None => Reply::Failed { error: "this guest has no measured disk".to_owned() },
                 },
                 Request::Root { host_name, writable, network } => {
                     match exec::prepare(&host_name, &writable, network, &places) {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::CpuTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
+    CpuSeconds, Execution, Guest, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_recording::Writer;
@@ -251,7 +251,8 @@ impl<'a> Run<'a> {
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
-        if self.plan.shared_boot() == Some(SharedBoot::Variants) {
+        let turns = self.plan.shared_boot() == Some(SharedBoot::Variants);
+        if turns {
             match self.warm_up(boot[0], &mut *machine) {
                 Err(MachineError::Interrupted) => return Ok(()),
                 Err(error) if !error.leaves_machine_running() => return self.skip(boot, 0, error),
@@ -265,6 +266,16 @@ impl<'a> Run<'a> {
                 if self.is_left_out(*slot)? {
                     break;
                 }
+            }
+            match if turns { self.set_block_queue(*slot, &mut *machine) } else { Ok(()) } {
+                Ok(()) => {}
+                Err(MachineError::Interrupted) => return Ok(()),
+                // It would each time.
+                Err(error) if slot.round == 0 => {
+                    self.write_failed(&boot[index..], 0, &error.to_string())?;
+                    return Err(error.into());
+                }
+                Err(error) => return self.skip(&boot[index..], 0, error),
             }
             if !self.slot_trials(&boot[index..], &mut *machine, log, control_s, placement)? {
                 return Ok(());
@@ -280,6 +291,16 @@ impl<'a> Run<'a> {
         let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
         let mut workloads = self.steps[slot.step].specs(slot.variant).iter();
         workloads.try_for_each(|workload| machine.run(workload, Probes::None, timeout, &mut no_files).map(drop))
+    }
+
+    /// Gives the measured disk the attributes of a slot's variant, where variants that share a boot differ in them.
+    fn set_block_queue(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
+        if !self.plan.differing_settings().iter().any(|key| key.starts_with(Guest::BLOCK_QUEUE)) {
+            return Ok(());
+        }
+        let usual = &self.steps[slot.step].plan.guest;
+        let guest = self.plan.variants[slot.variant].guest(usual).map_err(|e| MachineError::BlockQueue(e.to_string()))?;
+        machine.set_block_queue(&guest.block_queue())
     }
 
     /// Makes the trials of the first of these slots; whether the machine still runs.

@@ -3,6 +3,7 @@
 use crate::agent::command::{CommandRun, Ran};
 use crate::agent::messages::Files;
 use crate::{MachineError, Vm};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::{
@@ -83,6 +84,14 @@ pub trait RunningMachine {
     /// As [`RunningMachine::exec`]; and when the line fails, named after its option.
     fn shell(&mut self, _option: &str, _line: &str, _: CommandRun<'_>) -> Result<(), MachineError> {
         Err(MachineError::Workload("the micro-guest has no kernel and cannot run a shell".to_owned()))
+    }
+
+    /// Gives the guest's measured disk these attributes of its request queue, and none that an earlier call gave it.
+    ///
+    /// # Errors
+    /// [`MachineError::BlockQueue`] where the guest refuses one.
+    fn set_block_queue(&mut self, _: &BTreeMap<String, String>) -> Result<(), MachineError> {
+        Err(MachineError::BlockQueue("the micro-guest has no kernel with such a queue".to_owned()))
     }
 
     /// Has the guest sample and count itself from now on; without effect in a guest without a kernel.

@@ -48,8 +48,8 @@ fn workload_option<'k>(
     }
 }
 
-/// Whether variants take turns in one boot where nothing else is asked for: they differ in options of workloads alone, and
-/// none of these leaves in the guest what the next one would find.
+/// Whether variants take turns in one boot where nothing else is asked for: they differ in what a running guest can change alone, and
+/// no workload leaves in the guest what the next one would find.
 pub(super) fn suits_one_boot(plan: &Plan) -> bool {
     let differ = !plan.differing_settings().is_empty();
     let leaves_state =
@@ -120,10 +120,11 @@ mod tests {
             ("rw=randread rw=randwrite", &["aio=native"], &[Disk], true),
             ("name=a,cpu.time=1 name=b,cpu.time=2", &["qemu=7.2", "cpus=2"], &[Disk, Cpu], true),
             ("size=1 size=64", &[], &[NetRr], true),
+            ("default block-queue.scheduler=none", &[], &[Disk], true),
+            ("bs=4K bs=8K,block-queue.scheduler=none", &["block-queue.nr_requests=64"], &[Disk], true),
             // What a running guest cannot change.
             ("bs=4K bs=8K,aio=native", &[], &[Disk], false),
             ("bs=4K bs=8K,machine=kvm", &[], &[Disk], false),
-            ("bs=4K bs=8K,block-queue.scheduler=none", &[], &[Disk], false),
             ("bs=4K bs=8K,host.halt-poll-ns=0", &[], &[Disk], false),
             ("qemu=7.2 qemu=10.0", &[], &[Disk], false),
             // Equal: a test of whole boots.

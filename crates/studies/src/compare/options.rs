@@ -87,7 +87,7 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; for exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ in options of workloads only
+    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ only in options of workloads and attributes of the disk's request queue (block-queue.)
     /// [default where only options of workloads differ, and the workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,

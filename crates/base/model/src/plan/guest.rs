@@ -146,7 +146,12 @@ impl Guest {
         self.properties.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value.as_str())))
     }
 
-    /// The same, as QEMU takes them behind a name: `,tb-size=512`.
+    /// Attributes of the measured disk's request queue, by name ([`Guest::BLOCK_QUEUE`]).
+    pub fn block_queue(&self) -> BTreeMap<String, String> {
+        self.properties_of(Guest::BLOCK_QUEUE).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// As [`Guest::properties_of`], as QEMU takes them behind a name: `,tb-size=512`.
     pub fn qemu_properties(&self, prefix: &str) -> String {
         self.properties_of(prefix).map(|(key, value)| format!(",{key}={}", value.replace(',', ",,"))).collect()
     }

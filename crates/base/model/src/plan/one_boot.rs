@@ -1,6 +1,7 @@
 //! Whether the variants of a comparison can take turns in one boot: only where they differ in what a running guest can change.
 
 use super::definition::Plan;
+use super::guest::Guest;
 use super::variant::Variant;
 
 impl Plan {
@@ -9,7 +10,8 @@ impl Plan {
         if self.command().is_some() {
             return Some("a command's writes stay in its guest until it ends".to_owned());
         }
-        let fixed = self.differing_settings().into_iter().find(|key| Variant::workload_option(key).is_none())?;
+        let is_live = |key: &str| Variant::workload_option(key).is_some() || key.starts_with(Guest::BLOCK_QUEUE);
+        let fixed = self.differing_settings().into_iter().find(|key| !is_live(key))?;
         let what = fixed.escape_default();
         Some(format!("the variants differ in {what}, which a running guest cannot change"))
     }

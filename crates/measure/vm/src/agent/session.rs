@@ -18,6 +18,7 @@ use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::vmm::start_linux;
 use crate::vmm::started::{Link, Started, Streams};
 use crate::{MachineError, Sharing, Vm};
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long a guest may take over measuring what sampling costs.
 const SAMPLING_TIMEOUT: Duration = Duration::from_secs(120);
+/// Another scheduler waits for the requests in flight.
+const SETTING_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a guest times its shortest system call for that, each time.
 const SHORTEST_CALL_S: f64 = 0.03;
 
@@ -112,6 +115,10 @@ impl<'a> Session<'a> {
         let server = session.agent.server.as_ref().map(Server::session);
         let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server, passt };
         session.guest = Some(GuestSide { vm, memory, accounting });
+        let block_queue = setup.guest.block_queue();
+        if !block_queue.is_empty() {
+            session.set_block_queue(&block_queue)?;
+        }
         if let Some(sharing) = setup.share {
             session.mount(setup, sharing, share, log)?;
             if let Some(besides) = &sharing.host_root {
@@ -236,6 +243,16 @@ impl RunningMachine for Session<'_> {
 
     fn shell(&mut self, option: &str, line: &str, run: CommandRun<'_>) -> Result<(), MachineError> {
         command::shell(&mut self.agent, option, line, run)
+    }
+
+    fn set_block_queue(&mut self, attributes: &BTreeMap<String, String>) -> Result<(), MachineError> {
+        let request = Request::SetBlockQueue { attributes: attributes.clone() };
+        match self.agent.ask(&request, SETTING_TIMEOUT, &mut no_files) {
+            Ok(Reply::BlockQueueSet) => Ok(()),
+            Ok(Reply::Failed { error }) => Err(MachineError::BlockQueue(error)),
+            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to settings of its disk")),
+            Err(reason) => Err(self.agent.error(reason, "setting its disk's request queue")),
+        }
     }
 
     fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, NetBackend, QemuFacts};
 use vmtax_wire::{
-    BLOCK_QUEUE_PARAMETER, DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER,
+    DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER,
     PORT,
 };
 
@@ -71,9 +71,6 @@ pub(super) fn guest(
     }
     if setup.disk.get("bus").is_some_and(|bus| bus != "virtio-blk") {
         append += &format!(" {DISK_PARAMETER}");
-    }
-    for (attribute, value) in setup.guest.properties_of(Guest::BLOCK_QUEUE) {
-        append += &format!(" {BLOCK_QUEUE_PARAMETER}{attribute}={value}");
     }
     arguments.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);

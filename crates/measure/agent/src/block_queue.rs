@@ -1,0 +1,87 @@
+//! Attributes of a disk's request queue.
+
+use crate::error::AgentError;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Another one has other values of the rest: it is set first.
+const SCHEDULER: &str = "scheduler";
+
+/// The attributes that were changed.
+pub(crate) struct BlockQueue {
+    folder: PathBuf,
+    /// What they were before.
+    before: BTreeMap<String, String>,
+}
+
+impl BlockQueue {
+    pub fn of(disk: &Path) -> BlockQueue {
+        let name = disk.file_name().unwrap_or_default();
+        BlockQueue { folder: Path::new("/sys/block").join(name).join("queue"), before: BTreeMap::new() }
+    }
+
+    /// Gives these attributes these values, and those that were changed before the ones that they had.
+    pub fn set(&mut self, attributes: &BTreeMap<String, String>) -> Result<(), AgentError> {
+        for (name, value) in scheduler_first(&std::mem::take(&mut self.before)) {
+            self.write(name, value)?;
+        }
+        for (name, value) in scheduler_first(attributes) {
+            let of_guest = |e| AgentError::system(format!("reading {} of the guest", self.folder.join(name).display()), e);
+            let before = fs::read_to_string(self.folder.join(name)).map_err(of_guest)?;
+            self.before.insert(name.clone(), chosen(&before).to_owned());
+            self.write(name, value)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
+        let file = self.folder.join(name);
+        fs::write(&file, value)
+            .map_err(|e| AgentError::system(format!("writing {value} to {} of the guest", file.display()), e))
+    }
+}
+
+fn scheduler_first(attributes: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+    let (first, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|(name, _)| *name == SCHEDULER);
+    first.into_iter().chain(rest).collect()
+}
+
+/// The value that an attribute has: the one in brackets where it lists all.
+fn chosen(attribute: &str) -> &str {
+    let in_brackets = attribute.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    in_brackets.map_or(attribute.trim(), |(chosen, _)| chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(text: &str) -> BTreeMap<String, String> {
+        text.split_whitespace().filter_map(|word| word.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn attributes_are_set_and_have_their_values_again_when_others_are() {
+        let queue = tempfile::tempdir().unwrap();
+        let of = |name: &str| fs::read_to_string(queue.path().join(name)).unwrap();
+        fs::write(queue.path().join(SCHEDULER), "none [mq-deadline] kyber\n").unwrap();
+        fs::write(queue.path().join("nr_requests"), "256\n").unwrap();
+        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
+        changed.set(&attributes("nr_requests=4 scheduler=none")).unwrap();
+        assert_eq!((of(SCHEDULER), of("nr_requests")), ("none".into(), "4".into()));
+        changed.set(&attributes("nr_requests=8")).unwrap();
+        assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "8".into()));
+        changed.set(&BTreeMap::new()).unwrap();
+        assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "256".into()));
+        let error = changed.set(&attributes("no-such=1")).unwrap_err().to_string();
+        assert!(error.contains("no-such of the guest"), "{error}");
+    }
+
+    #[test]
+    fn the_scheduler_comes_first_since_it_changes_the_others() {
+        let all = attributes("nr_requests=4 read_ahead_kb=0 scheduler=none wbt_lat_usec=0");
+        let names: Vec<&str> = scheduler_first(&all).into_iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [SCHEDULER, "nr_requests", "read_ahead_kb", "wbt_lat_usec"]);
+    }
+}
