@@ -96,6 +96,8 @@ pub struct NicUse {
     pub wall_s: f64,
     /// For how much of that packets were seen: less where a buffer for events became full, seconds.
     pub observed_s: f64,
+    /// How long at least one packet was under way, of those followed, seconds.
+    pub under_way_s: f64,
     /// By direction; none where no packet passed the card.
     pub directions: Vec<PacketUse>,
 }

@@ -2,7 +2,7 @@
 
 use super::column::column;
 use super::command_packets::packets;
-use super::traced_runs::{by_kind, observed_s, of_columns, of_guests, of_run};
+use super::traced_runs::{InFlight, advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
 use crate::disk::request::GuestRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::TrialData;
@@ -10,9 +10,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_model::{
-    Advice, CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, Machine, Plan, Probes, RequestKind, TrialRecord,
+    CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, Machine, Plan, Probes, RequestKind, TrialRecord,
 };
-use vmtax_rules::Evidence;
 
 /// The findings of a command's traced runs on a host, each given with its folder; one whose traces cannot be read counts as missing,
 /// with the reason in a warning.
@@ -22,38 +21,23 @@ pub fn command<'a>(
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)> + Clone,
 ) -> CommandLayers {
     let (disks, columns, warnings) = of_guests(trials.clone(), Probes::Layers, disk);
-    let advice = advice(plan, host, &disks, &columns);
-    CommandLayers { disks, layers: of_columns(columns, warnings, advice, METHOD), packets: packets(trials) }
+    let main = columns.first();
+    let disk = main.and_then(|column| disks.iter().find(|disk| disk.machine == column.machine));
+    let in_flight = InFlight { what: "Requests", part: disk.map_or(0.0, |disk| disk.under_way_s / disk.observed_s) };
+    let advice = advice(plan, host, main, in_flight);
+    let packets = packets(plan, host, trials);
+    CommandLayers { disks, layers: of_columns(columns, warnings, advice, METHOD), packets }
 }
 
 const METHOD: &str = "Requests are matched across layers by offset and address, from insertion into the guest's block layer to \
                       its completion; segments do not overlap. Figures are means of one traced run, so there \
                       is no CI.";
 
-/// Advice about the kind of requests with the largest total time. Its gain is at most the part of the run in which requests
-/// were in flight.
-fn advice(plan: &Plan, host: &HostFacts, disks: &[DiskUse], columns: &[LayerColumn]) -> Vec<Advice> {
-    let columns = columns.get(..1).unwrap_or_default();
-    let mut advice =
-        vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
-    let disk = columns.first().and_then(|column| disks.iter().find(|disk| disk.machine == column.machine));
-    let in_flight = disk.map_or(0.0, |disk| disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE)).min(1.0);
-    for advice in &mut advice {
-        advice.gain *= in_flight;
-        let run = format!(
-            " Requests are in flight for {:.1} % of the run: faster ones save at most that.",
-            in_flight * 100.0
-        );
-        advice.finding.push_str(&run);
-    }
-    advice
-}
-
 /// The disk use of one guest, and a column for each kind of request.
 fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerColumn>) {
     let TrialData { joined, losses, clock, mhz, missing, first, costs } = read;
     let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
-    let in_flight_s = seconds(in_flight(&joined.parts));
+    let in_flight_s = seconds(in_flight(joined.parts.iter().map(|part| (part.begin(), part.complete.at))));
     let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
     joined.parts.iter().for_each(|part| kinds.entry(part.kind).or_default().push(*part));
     let observed_s = observed_s(wall_s, &losses, first, mhz);
@@ -79,18 +63,6 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
     }
     columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
     (DiskUse { machine, wall_s, observed_s, under_way_s: in_flight_s, kinds: rows }, columns)
-}
-
-/// Time with at least one request in flight, ticks.
-fn in_flight(parts: &[GuestRequest]) -> u64 {
-    let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.begin(), p.complete.at)).collect();
-    spans.sort_unstable();
-    let (mut sum, mut until) = (0, 0);
-    for (from, to) in spans {
-        sum += to.saturating_sub(from.max(until));
-        until = until.max(to);
-    }
-    sum
 }
 
 #[cfg(test)]

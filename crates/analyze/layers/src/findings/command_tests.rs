@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::events::trace_reader::Loss;
-use crate::findings::column_data::ColumnData;
 use crate::join::joined::{Joined, Reason, Rejected};
-use vmtax_model::{Checkpoint, ClockFinding, Estimate, Layer, Row, State, Summary};
+use vmtax_model::ClockFinding;
 use vmtax_trace::Moment;
 
 fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {
@@ -18,56 +17,6 @@ fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {
         complete: moment(to),
         alone: false,
     }
-}
-
-#[test]
-fn time_with_several_under_way_counts_once() {
-    let spans = |list: &[(u64, u64)]| -> Vec<GuestRequest> {
-        list.iter().map(|&(from, to)| part(RequestKind::Read, 4096, from, to)).collect()
-    };
-    assert_eq!(in_flight(&spans(&[])), 0);
-    assert_eq!(in_flight(&spans(&[(10, 20), (40, 50)])), 20);
-    // In any order: one inside another, one that overlaps, one that follows at once.
-    assert_eq!(in_flight(&spans(&[(30, 40), (12, 15), (10, 20), (18, 30)])), 30);
-    // A completion before its issue, as clocks may have it, is no time.
-    assert_eq!(in_flight(&spans(&[(20, 10)])), 0);
-}
-
-/// Advice is about traced requests, and a run is more than its requests.
-#[test]
-fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
-    let mut columns = [column(Machine::TCG, "writes", &ColumnData::default())];
-    let time = Summary { mean_ns: 80e3, ..Summary::default() };
-    columns[0].traced = Summary { mean_ns: 100e3, ..Summary::default() };
-    (columns[0].matched.operations, columns[0].matched.joined) = (1, 1);
-    columns[0].rows = vec![Row {
-        from: Checkpoint::KvmNotify,
-        to: Checkpoint::QemuWake,
-        layer: Layer::Notify,
-        state: State::Runnable,
-        label: String::new(),
-        time,
-        mean: Estimate { median: time.mean_ns, interval: None },
-        percent: 80.0,
-        count: 1,
-        below_bound: false,
-        events: None,
-        corrected_ns: None,
-    }];
-    let plan = Plan::new("exec", 1, vec![Machine::TCG], Vec::new());
-    let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
-    let of = |in_flight: f64| {
-        let disk =
-            DiskUse { machine: Machine::TCG, wall_s: 1.0, observed_s: 1.0, under_way_s: in_flight, kinds: Vec::new() };
-        advice(&plan, &host, &[disk], &columns)
-    };
-    let (whole, tenth) = (of(1.0), of(0.1));
-    assert!(!whole.is_empty() && whole[0].gain > 0.5, "{whole:?}");
-    assert!((tenth[0].gain - whole[0].gain / 10.0).abs() < 1e-9, "{tenth:?}");
-    assert!(
-        tenth[0].finding.ends_with("Requests are in flight for 10.0 % of the run: faster ones save at most that."),
-        "{tenth:?}"
-    );
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
 use vmtax_model::{
-    Advice, LayerColumn, LayerFindings, Machine, Metric, Probes, REPORT_SCHEMA, RequestKind, TrialRecord, Warning,
+    Advice, HostFacts, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, REPORT_SCHEMA, RequestKind,
+    TrialRecord, Warning,
 };
+use vmtax_rules::Evidence;
 
 /// What the traced runs under these probes show of each guest, the columns of all, and why some show nothing.
 pub(super) fn of_guests<'a, Use>(
@@ -62,6 +64,49 @@ pub(super) fn of_columns(
     }
 }
 
+/// What was followed, and for how much of the run at least one of it was in flight.
+pub(super) struct InFlight {
+    /// Its plural, at the begin of a sentence.
+    pub what: &'static str,
+    /// 0 to 1; above, and what is no number, count as 1 and 0.
+    pub part: f64,
+}
+
+/// Advice about one column. Its gain is at most the part of the run in which requests, or packets, were in flight.
+pub(super) fn advice(
+    plan: &Plan,
+    host: &HostFacts,
+    column: Option<&LayerColumn>,
+    in_flight: InFlight,
+) -> Vec<Advice> {
+    let columns = column.map_or(&[][..], std::slice::from_ref);
+    let mut advice =
+        vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
+    let part = if in_flight.part.is_nan() { 0.0 } else { in_flight.part.min(1.0) };
+    for advice in &mut advice {
+        advice.gain *= part;
+        let of_run = format!(
+            " {} are in flight for {:.1} % of the run: faster ones save at most that.",
+            in_flight.what,
+            part * 100.0
+        );
+        advice.finding.push_str(&of_run);
+    }
+    advice
+}
+
+/// How long at least one of these lasts, each given by its begin and end.
+pub(super) fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let mut spans: Vec<(u64, u64)> = spans.collect();
+    spans.sort_unstable();
+    let (mut sum, mut until) = (0, 0);
+    for (from, to) in spans {
+        sum += to.saturating_sub(from.max(until));
+        until = until.max(to);
+    }
+    sum
+}
+
 /// For how long of a run everything was seen, from the guest's first event until a buffer became full, seconds.
 pub(super) fn observed_s(wall_s: f64, losses: &[Loss], first: Option<u64>, mhz: f64) -> f64 {
     let full = losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min();
@@ -91,3 +136,7 @@ pub(super) fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
     }
     kinds
 }
+
+#[cfg(test)]
+#[path = "traced_runs_tests.rs"]
+mod tests;

@@ -35,7 +35,7 @@ pub fn report<'a>(
     let mut missing: Vec<String> = traced().flat_map(super::layers::words::missing).collect();
     let mut known = BTreeSet::new();
     missing.retain(|text| known.insert(text.clone()));
-    let advice = layers.map_or(&[][..], |layers| &layers.layers.advice);
+    let advice = overheads.advice.iter().chain(traced().flat_map(|layers| &layers.advice)).cloned().collect();
     let warned: Vec<Warning> = traced().flat_map(|layers| &layers.warnings).cloned().collect();
     let warnings = warnings(recording, findings).into_iter().chain(view::in_words(&warned));
     Report {
@@ -45,7 +45,7 @@ pub fn report<'a>(
         origin: origin(recording),
         answer: answer(recording, findings),
         next: next(recording, findings, layers.is_some()).into_iter().collect(),
-        advice: by_gain([&overheads.advice[..], advice].concat()),
+        advice: by_gain(advice),
         notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
             .chain([Section::new("", about)])
