@@ -20,8 +20,8 @@ import campaign
 # What a part should take. Its number of inputs follows from the parts before.
 PART_S = 20
 FIRST_PART = 2000
-# A process with endless input is ended by its own limit before.
-PART_LIMIT_S = 600
+# A process with endless input is ended by its own limit of CPU time before; at low priority a part takes long.
+PART_LIMIT_S = 7200
 
 
 class Campaign:
