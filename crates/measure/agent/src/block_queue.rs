@@ -26,13 +26,18 @@ impl BlockQueue {
         for (name, value) in scheduler_first(&std::mem::take(&mut self.before)) {
             self.write(name, value)?;
         }
-        for (name, value) in scheduler_first(attributes) {
-            let of_guest = |e| AgentError::system(format!("reading {} of the guest", self.folder.join(name).display()), e);
-            let before = fs::read_to_string(self.folder.join(name)).map_err(of_guest)?;
-            self.before.insert(name.clone(), chosen(&before).to_owned());
-            self.write(name, value)?;
+        // All of them before any is written: another scheduler changes the others.
+        for name in attributes.keys() {
+            self.before.insert(name.clone(), self.read(name)?);
         }
-        Ok(())
+        scheduler_first(attributes).into_iter().try_for_each(|(name, value)| self.write(name, value))
+    }
+
+    fn read(&self, name: &str) -> Result<String, AgentError> {
+        let file = self.folder.join(name);
+        let text = fs::read_to_string(&file)
+            .map_err(|e| AgentError::system(format!("reading {} of the guest", file.display()), e))?;
+        Ok(chosen(&text).to_owned())
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
@@ -76,6 +81,19 @@ mod tests {
         assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "256".into()));
         let error = changed.set(&attributes("no-such=1")).unwrap_err().to_string();
         assert!(error.contains("no-such of the guest"), "{error}");
+    }
+
+    #[test]
+    fn what_another_scheduler_changes_has_its_value_again() {
+        let queue = tempfile::tempdir().unwrap();
+        let scheduler = queue.path().join(SCHEDULER);
+        fs::write(&scheduler, "[mq-deadline] none\n").unwrap();
+        // One file stands for an attribute that changes with the scheduler.
+        std::os::unix::fs::symlink(&scheduler, queue.path().join("nr_requests")).unwrap();
+        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
+        changed.set(&attributes("nr_requests=4 scheduler=none")).unwrap();
+        changed.set(&BTreeMap::new()).unwrap();
+        assert_eq!(fs::read_to_string(&scheduler).unwrap(), "mq-deadline");
     }
 
     #[test]

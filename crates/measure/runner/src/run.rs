@@ -267,7 +267,8 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
-            match if turns { self.set_block_queue(*slot, &mut *machine) } else { Ok(()) } {
+            let set = if turns { self.set_block_queue(*slot, &mut *machine) } else { Ok(()) };
+            match set {
                 Ok(()) => {}
                 Err(MachineError::Interrupted) => return Ok(()),
                 // It would each time.
