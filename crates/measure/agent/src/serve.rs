@@ -55,7 +55,8 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                     }
                     Err(error) => Reply::Failed { error },
                 },
-                Request::SetBlockQueue { attributes } => match block_queue.as_mut().map(|queue| queue.set(&attributes)) {
+                Request::SetBlockQueue { attributes } => match block_queue.as_mut().map(|queue| queue.set(&attributes))
+                {
                     Some(Ok(())) => Reply::BlockQueueSet,
                     Some(Err(error)) => Reply::Failed { error: error.to_string() },
                     None => Reply::Failed { error: "this guest has no measured disk".to_owned() },

@@ -300,7 +300,8 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let usual = &self.steps[slot.step].plan.guest;
-        let guest = self.plan.variants[slot.variant].guest(usual).map_err(|e| MachineError::BlockQueue(e.to_string()))?;
+        let guest =
+            self.plan.variants[slot.variant].guest(usual).map_err(|e| MachineError::BlockQueue(e.to_string()))?;
         machine.set_block_queue(&guest.block_queue())
     }
 

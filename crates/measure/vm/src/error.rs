@@ -267,7 +267,9 @@ pub enum MachineError {
     #[error("QEMU runs the guest without KVM although KVM was requested: see `vmtax doctor`")]
     NotKvm,
     /// The guest has no such attribute of a disk's request queue, or not this value.
-    #[error("the guest refused an attribute of its disk's request queue: {0}. Leave that setting out, or choose another value")]
+    #[error(
+        "the guest refused an attribute of its disk's request queue: {0}. Leave that setting out, or choose another value"
+    )]
     BlockQueue(String),
     /// The workload itself failed; the machine still runs.
     #[error("{0}")]

@@ -23,7 +23,7 @@ pub(super) fn sides(
     lists: &[(&str, &[String])],
     set: &[String],
 ) -> Result<Vec<Variant>, OptionsError> {
-    let common = side_settings(&set.join(","))?;
+    let common = side_settings(set)?;
     let listed = lists
         .iter()
         .filter(|(key, _)| of_all(words, lists, key).is_none())
@@ -48,35 +48,15 @@ pub(super) fn sides(
 }
 
 fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, OptionsError> {
-    let mut own = if side == DEFAULT { BTreeMap::new() } else { side_settings(side)? };
+    let mut own = if side == DEFAULT { BTreeMap::new() } else { side_settings(&[side])? };
     let name = own.remove("name").unwrap_or_else(|| side.to_owned());
     let mut set = common.clone();
     set.extend(own);
     Ok(Variant { name, set })
 }
 
-/// `KEY=VALUE,KEY=VALUE`, where a comma within a value is written twice.
-fn side_settings(text: &str) -> Result<BTreeMap<String, String>, OptionsError> {
-    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`, nor a workload")
-}
-
-/// As QEMU splits its own options.
-fn split(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            ',' if rest.peek() == Some(&',') => {
-                rest.next();
-                word.push(',');
-            }
-            ',' => words.push(std::mem::take(&mut word)),
-            c => word.push(c),
-        }
-    }
-    words.extend((!word.is_empty()).then_some(word));
-    words
+fn side_settings(words: &[impl AsRef<str>]) -> Result<BTreeMap<String, String>, OptionsError> {
+    settings(words, "KEY=VALUE, as in aio=native, nor `default`, nor a workload")
 }
 
 #[cfg(test)]
@@ -116,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_side_is_its_settings() {
-        let common = side_settings("cache=none").unwrap();
+        let common = side_settings(&["cache=none"]).unwrap();
         let side = variant("qemu=7.2,append=quiet a=b,,c", &common).unwrap();
         assert_eq!(side.name, "qemu=7.2,append=quiet a=b,,c");
         assert_eq!((side.set["append"].as_str(), side.set["cache"].as_str()), ("quiet a=b,c", "none"));

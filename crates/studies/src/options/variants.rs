@@ -8,19 +8,41 @@ use vmtax_model::Variant;
 /// A table with more columns is hard to read.
 const MAX_VARIANTS: usize = 16;
 
-/// Each word `KEY=VALUE`; `form` says how it is written, with an example.
+/// Each word `KEY=VALUE`, or several with a comma between them, where a comma within a value is written twice; `form` says how
+/// it is written, with an example.
 ///
 /// # Errors
 /// For another word, and a key that is set twice.
 pub(crate) fn settings<T: AsRef<str>>(words: &[T], form: &str) -> Result<BTreeMap<String, String>, OptionsError> {
     let mut settings = BTreeMap::new();
-    for word in words {
-        let (key, value) = key_value(word.as_ref(), form)?;
+    for word in words.iter().flat_map(|word| split(word.as_ref())) {
+        let (key, value) = key_value(&word, form)?;
         if settings.insert(key.to_owned(), value.to_owned()).is_some() {
             return OptionsError::usage(format!("{} is set twice: set it once", key.escape_default()));
         }
     }
     Ok(settings)
+}
+
+/// As QEMU splits its own options.
+fn split(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            ',' if rest.peek() == Some(&',') => {
+                rest.next();
+                word.push(',');
+            }
+            ',' => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    if !word.is_empty() || words.is_empty() {
+        words.push(word);
+    }
+    words
 }
 
 /// Every combination of the lists in `vary`, each over `set`.
@@ -85,6 +107,16 @@ mod tests {
         }
         assert!(variants(&words(&["a=1,2,3,4,5", "b=1,2,3,4,5"]), &[]).is_err());
         assert!(variants(&[], &words(&["a=1", "a=2"])).is_err());
+    }
+
+    #[test]
+    fn one_word_has_several_settings() {
+        let set = settings(&["cache=none,aio=native", "model=max,,-la57"], "KEY=VALUE").unwrap();
+        let pairs: Vec<_> = set.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [("aio", "native"), ("cache", "none"), ("model", "max,-la57")]);
+        for bad in ["", ",", "cache=none,aio", "cache=none,cache=none"] {
+            assert!(settings(&[bad], "KEY=VALUE").is_err(), "{bad}");
+        }
     }
 
     #[test]

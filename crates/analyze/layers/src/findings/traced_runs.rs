@@ -73,12 +73,7 @@ pub(super) struct InFlight {
 }
 
 /// Advice about one column. Its gain is at most the part of the run in which requests, or packets, were in flight.
-pub(super) fn advice(
-    plan: &Plan,
-    host: &HostFacts,
-    column: Option<&LayerColumn>,
-    in_flight: InFlight,
-) -> Vec<Advice> {
+pub(super) fn advice(plan: &Plan, host: &HostFacts, column: Option<&LayerColumn>, in_flight: InFlight) -> Vec<Advice> {
     let columns = column.map_or(&[][..], std::slice::from_ref);
     let mut advice =
         vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });

@@ -45,7 +45,9 @@ impl Plan {
             let varied = |key: &str| own.split(' ').any(|word| word.split('=').next() == Some(key));
             let disk = crate::Variant { set: common, ..crate::Variant::default() }.disk();
             let set = disk.into_iter().filter(|(key, _)| !varied(key));
-            words.extend(set.flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]));
+            words.extend(
+                set.flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={}", value.replace(',', ",,"))]),
+            );
         }
         let parts = ["vmtax", name, &shell_line(&words), rest];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")

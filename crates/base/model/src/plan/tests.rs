@@ -206,10 +206,12 @@ fn variants_share_a_boot_only_where_a_running_guest_can_change_all_they_differ_i
         assert!(error.contains(why), "{error}");
     };
     let own = "\"disk.block-size\" = \"8K\"";
-    for key in ["aio", "cpus", "kernel-arg.idle", "host.thp", "block-queue.scheduler"] {
+    for key in ["aio", "cpus", "kernel-arg.idle", "host.thp"] {
         let value = if key == "cpus" { "2" } else { "native" };
         refused(own, &format!("{own}\n\"{key}\" = \"{value}\""), &format!("differ in {key}, which a running guest"));
     }
+    let of_queue = text.replacen(own, &format!("{own}\n\"block-queue.scheduler\" = \"none\""), 1);
+    assert_eq!(Plan::from_toml(&of_queue).unwrap().variants[1].get("block-queue.scheduler"), Some("none"));
     refused("\"disk.block-size\" = \"4K\"", "\"net-rr.size\" = \"4\"", "net-rr, which the plan does not run");
     refused("\"kvm\"", "\"native\"", "in a comparison of guests alone");
     let apart = Plan { study: Study::Overhead, ..of_block_sizes(&["4K", "8K"]) };

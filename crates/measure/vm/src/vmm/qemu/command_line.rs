@@ -11,10 +11,7 @@ use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, NetBackend, QemuFacts};
-use vmtax_wire::{
-    DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER,
-    PORT,
-};
+use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
