@@ -27,8 +27,7 @@ from tuning_proofs import MICROVM, VMTAX, guest, only, run
 
 # What is planted, the changes that both may use.
 PLANTED = ["cache=writethrough", "aio=threads", "ioeventfd=off", "queue-size=4", "event_idx=off"]
-CHANGES = ["cache=writeback", "cache=none", "aio=native", "aio=io_uring", "ioeventfd=on", "ioeventfd=on,iothread=on", "queue-size=256",
-           "event_idx=on", "packed=on"]
+CHANGES = ["cache=writeback", "cache=none", "aio=native", "aio=io_uring", "ioeventfd=on", "ioeventfd=on,iothread=on", "queue-size=256", "event_idx=on"]
 WORKLOAD = ["disk", "rw=randwrite", "depth=16"]
 METRIC = "disk.iops"
 # How long the workload runs in each boot, s: tune's default.

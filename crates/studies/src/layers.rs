@@ -76,7 +76,7 @@ pub struct LayersOptions {
     /// Compare device configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
-    /// Device option for all variants: KEY=VALUE; may be repeated
+    /// Device options for all variants: KEY=VALUE[,KEY=VALUE...]; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

@@ -52,7 +52,7 @@ pub struct ScaleOptions {
     /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
-    /// Disk option for all variants: KEY=VALUE; may be repeated
+    /// Disk options for all variants: KEY=VALUE[,KEY=VALUE...]; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

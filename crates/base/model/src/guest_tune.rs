@@ -116,6 +116,8 @@ impl GuestTuneSpec {
     pub const LEFT_OUT: &str = "default";
     /// More do not fit into a tuning.
     pub const MAX_CANDIDATES: usize = 24;
+    /// Configurations at most: each candidate beside ever more of the others, and what is confirmed.
+    pub const MAX_VARIANTS: u32 = 512;
 
     /// What a configuration is called.
     pub fn name(&self, configuration: &[usize]) -> String {

@@ -36,8 +36,8 @@ pub enum Request {
         /// What.
         mount: Mount,
     },
-    /// Set attributes of the measured disk's request queue, in a guest alone; those that an earlier request set and this one
-    /// does not get the value back that they had before. Answered by [`Reply::BlockQueueSet`] or [`Reply::Failed`].
+    /// Restore what the last such request changed, then set these attributes of the measured disk's request queue; in a guest
+    /// alone. Answered by [`Reply::BlockQueueSet`] or [`Reply::Failed`].
     SetBlockQueue {
         /// Values by name (`/sys/block/DISK/queue/NAME`).
         attributes: BTreeMap<String, String>,

@@ -3,16 +3,17 @@
 use crate::error::AgentError;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// Another one has other values of the rest: it is set first.
+/// Changing it resets other attributes, so it is written first.
 const SCHEDULER: &str = "scheduler";
 
 /// The attributes that were changed.
 pub(crate) struct BlockQueue {
     folder: PathBuf,
-    /// What they were before.
-    before: BTreeMap<String, String>,
+    /// What they were before; `None` of one that cannot be read.
+    before: BTreeMap<String, Option<String>>,
 }
 
 impl BlockQueue {
@@ -21,33 +22,43 @@ impl BlockQueue {
         BlockQueue { folder: Path::new("/sys/block").join(name).join("queue"), before: BTreeMap::new() }
     }
 
-    /// Gives these attributes these values, and those that were changed before the ones that they had.
+    /// Restores what the last call changed, then sets these attributes.
     pub fn set(&mut self, attributes: &BTreeMap<String, String>) -> Result<(), AgentError> {
-        for (name, value) in scheduler_first(&std::mem::take(&mut self.before)) {
-            self.write(name, value)?;
+        for (name, before) in scheduler_first(&std::mem::take(&mut self.before)) {
+            match before {
+                Some(value) => self.write(name, value)?,
+                // It is about to have another value.
+                None if attributes.contains_key(name) => {}
+                None => {
+                    let why = io::Error::other("its value from before is not known");
+                    return Err(AgentError::system(
+                        format!("restoring {} of the guest", self.file(name).display()),
+                        why,
+                    ));
+                }
+            }
         }
         // All of them before any is written: another scheduler changes the others.
-        for name in attributes.keys() {
-            self.before.insert(name.clone(), self.read(name)?);
-        }
+        self.before = attributes.keys().map(|name| (name.clone(), self.read(name))).collect();
         scheduler_first(attributes).into_iter().try_for_each(|(name, value)| self.write(name, value))
     }
 
-    fn read(&self, name: &str) -> Result<String, AgentError> {
-        let file = self.folder.join(name);
-        let text = fs::read_to_string(&file)
-            .map_err(|e| AgentError::system(format!("reading {} of the guest", file.display()), e))?;
-        Ok(chosen(&text).to_owned())
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.file(name)).ok().map(|text| chosen(&text).to_owned())
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
-        let file = self.folder.join(name);
+        let file = self.file(name);
         fs::write(&file, value)
             .map_err(|e| AgentError::system(format!("writing {value} to {} of the guest", file.display()), e))
     }
 }
 
-fn scheduler_first(attributes: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+fn scheduler_first<Value>(attributes: &BTreeMap<String, Value>) -> Vec<(&String, &Value)> {
     let (first, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|(name, _)| *name == SCHEDULER);
     first.into_iter().chain(rest).collect()
 }
@@ -79,8 +90,15 @@ mod tests {
         assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "8".into()));
         changed.set(&BTreeMap::new()).unwrap();
         assert_eq!((of(SCHEDULER), of("nr_requests")), ("mq-deadline".into(), "256".into()));
-        let error = changed.set(&attributes("no-such=1")).unwrap_err().to_string();
-        assert!(error.contains("no-such of the guest"), "{error}");
+        let error = changed.set(&attributes("no-such/x=1")).unwrap_err().to_string();
+        assert!(error.contains("writing 1 to ") && error.contains("no-such/x of the guest"), "{error}");
+        // One that could not be read can change, but not go back.
+        let mut changed = BlockQueue { folder: queue.path().into(), before: BTreeMap::new() };
+        changed.set(&attributes("new=1")).unwrap();
+        changed.set(&attributes("new=2")).unwrap();
+        assert_eq!(of("new"), "2");
+        changed.before.insert("new".into(), None);
+        assert!(changed.set(&BTreeMap::new()).unwrap_err().to_string().contains("restoring"));
     }
 
     #[test]

@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
                 Ok(()) => {}
                 Err(MachineError::Interrupted) => return Ok(()),
                 // It would each time.
-                Err(error) if slot.round == 0 => {
+                Err(error @ MachineError::BlockQueue(_)) if slot.round == 0 => {
                     self.write_failed(&boot[index..], 0, &error.to_string())?;
                     return Err(error.into());
                 }

@@ -268,7 +268,7 @@ pub enum MachineError {
     NotKvm,
     /// The guest has no such attribute of a disk's request queue, or not this value.
     #[error(
-        "the guest refused an attribute of its disk's request queue: {0}. Leave that setting out, or choose another value"
+        "the guest refused an attribute of its disk's request queue: {0}. Leave it out, or see /sys/block/DISK/queue in the guest for what it has"
     )]
     BlockQueue(String),
     /// The workload itself failed; the machine still runs.

@@ -86,7 +86,7 @@ pub trait RunningMachine {
         Err(MachineError::Workload("the micro-guest has no kernel and cannot run a shell".to_owned()))
     }
 
-    /// Gives the guest's measured disk these attributes of its request queue, and none that an earlier call gave it.
+    /// Restores what the last call changed, then sets these attributes of the measured disk's request queue in the guest.
     ///
     /// # Errors
     /// [`MachineError::BlockQueue`] where the guest refuses one.

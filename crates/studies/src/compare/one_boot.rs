@@ -1,4 +1,4 @@
-//! Variants that differ in options of workloads: what they set, and whether they take turns in one boot.
+//! Variants that differ in options of workloads or attributes of the disk's request queue: what they set, and whether they take turns in one boot.
 
 use crate::options::OptionsError;
 use std::collections::BTreeMap;

@@ -75,7 +75,7 @@ pub struct CompareOptions {
     /// once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
-    /// Setting of all variants: KEY=VALUE; may be repeated
+    /// Settings of all variants: KEY=VALUE[,KEY=VALUE...]; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Smallest difference that matters: 2%, or 0.02 [default: 2%]
@@ -88,7 +88,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
     /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ only in options of workloads and attributes of the disk's request queue (block-queue.)
-    /// [default where only options of workloads differ, and the workloads leave no files, warm caches or dirty pages in the guest]
+    /// [default where only these differ, and the workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
     /// A fresh boot of the guest for each variant in each round, even where one boot would do

@@ -40,7 +40,7 @@ pub struct GuestTuneOptions {
     /// Run the I/O of this fio job file instead of WORKLOAD; an error names the fio options that are not supported
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
     fio: Option<PathBuf>,
-    /// Setting to start with instead of QEMU's default: KEY=VALUE, the syntax of a variant of `vmtax compare`; may be repeated
+    /// Settings to start with instead of QEMU's defaults: KEY=VALUE[,KEY=VALUE...], as a variant of `vmtax compare`; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
     /// Also try settings that lose data when the host crashes (cache=unsafe) or weaken the guest's security (mitigations=off)

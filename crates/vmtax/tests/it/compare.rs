@@ -145,6 +145,7 @@ fn a_boot_is_shared_only_where_that_is_possible() {
         ("default aio=native --one-boot -- disk", "differ in aio, which a running guest cannot change"),
         ("bs=4K bs=8K --one-boot --fresh-boots -- disk", "cannot be used with"),
         ("name=a name=b --one-boot -- exec true", "writes stay in its guest"),
+        ("default block-queue.scheduler=none --machine micro-tcg -- disk", "the micro-guest has no kernel"),
         ("bs=4K bs=5 -- disk", "block-size"),
         ("time=1 time=2 -- disk cpu", "disk.time or cpu.time"),
         ("disk.depth=1 disk.depth=2 -- cpu", "disk, which the plan does not run"),

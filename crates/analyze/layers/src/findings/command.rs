@@ -2,7 +2,7 @@
 
 use super::column::column;
 use super::command_packets::packets;
-use super::traced_runs::{InFlight, advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
+use super::traced_runs::{advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
 use crate::disk::request::GuestRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::TrialData;
@@ -21,10 +21,9 @@ pub fn command<'a>(
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)> + Clone,
 ) -> CommandLayers {
     let (disks, columns, warnings) = of_guests(trials.clone(), Probes::Layers, disk);
-    let main = columns.first();
-    let disk = main.and_then(|column| disks.iter().find(|disk| disk.machine == column.machine));
-    let in_flight = InFlight { what: "Requests", part: disk.map_or(0.0, |disk| disk.under_way_s / disk.observed_s) };
-    let advice = advice(plan, host, main, in_flight);
+    let part =
+        |machine| disks.iter().find(|disk| disk.machine == machine).map(|disk| disk.under_way_s / disk.observed_s);
+    let advice = advice(plan, host, &columns, "Requests", part);
     let packets = packets(plan, host, trials);
     CommandLayers { disks, layers: of_columns(columns, warnings, advice, METHOD), packets }
 }

@@ -1,7 +1,7 @@
 //! The findings of the packets of a command's guests: by guest and direction.
 
 use super::column::column;
-use super::traced_runs::{InFlight, advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
+use super::traced_runs::{advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
 use crate::join::joined::Joined;
 use crate::net::from_both::batching;
 use crate::trial::joined_trial::JoinedTrial;
@@ -25,11 +25,8 @@ pub(super) fn packets<'a>(
 ) -> Option<CommandPackets> {
     trials.clone().find(|(record, _)| record.probes == Probes::Network)?;
     let (nics, columns, warnings) = of_guests(trials, Probes::Network, nic);
-    let took = |column: &LayerColumn| column.traced.mean_ns * column.matched.joined as f64;
-    let main = columns.iter().max_by(|a, b| took(a).total_cmp(&took(b)));
-    let nic = main.and_then(|column| nics.iter().find(|nic| nic.machine == column.machine));
-    let in_flight = InFlight { what: "Packets", part: nic.map_or(0.0, |nic| nic.under_way_s / nic.observed_s) };
-    let advice = advice(plan, host, main, in_flight);
+    let part = |machine| nics.iter().find(|nic| nic.machine == machine).map(|nic| nic.under_way_s / nic.observed_s);
+    let advice = advice(plan, host, &columns, "Packets", part);
     Some(CommandPackets { nics, layers: of_columns(columns, warnings, advice, METHOD) })
 }
 

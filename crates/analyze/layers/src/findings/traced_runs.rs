@@ -64,33 +64,31 @@ pub(super) fn of_columns(
     }
 }
 
-/// What was followed, and for how much of the run at least one of it was in flight.
-pub(super) struct InFlight {
-    /// Its plural, at the begin of a sentence.
-    pub what: &'static str,
-    /// 0 to 1; above, and what is no number, count as 1 and 0.
-    pub part: f64,
-}
-
-/// Advice about one column. Its gain is at most the part of the run in which requests, or packets, were in flight.
-pub(super) fn advice(plan: &Plan, host: &HostFacts, column: Option<&LayerColumn>, in_flight: InFlight) -> Vec<Advice> {
-    let columns = column.map_or(&[][..], std::slice::from_ref);
+/// Advice about the column with the largest total time. Its gain is at most the part of the run in which such requests, or
+/// packets (`what`), were in flight: `in_flight` of a machine, 0 to 1; larger values count as 1, NaN as 0.
+pub(super) fn advice(
+    plan: &Plan,
+    host: &HostFacts,
+    columns: &[LayerColumn],
+    what: &str,
+    in_flight: impl Fn(Machine) -> Option<f64>,
+) -> Vec<Advice> {
+    let took = |column: &LayerColumn| column.traced.mean_ns * column.matched.joined as f64;
+    let Some(main) = columns.iter().max_by(|a, b| took(a).total_cmp(&took(b))) else { return Vec::new() };
+    let columns = std::slice::from_ref(main);
     let mut advice =
         vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
-    let part = if in_flight.part.is_nan() { 0.0 } else { in_flight.part.min(1.0) };
+    let part = in_flight(main.machine).filter(|part| !part.is_nan()).map_or(0.0, |part| part.min(1.0));
     for advice in &mut advice {
         advice.gain *= part;
-        let of_run = format!(
-            " {} are in flight for {:.1} % of the run: faster ones save at most that.",
-            in_flight.what,
-            part * 100.0
-        );
+        let of_run =
+            format!(" {what} are in flight for {:.1} % of the run: faster ones save at most that.", part * 100.0);
         advice.finding.push_str(&of_run);
     }
     advice
 }
 
-/// How long at least one of these lasts, each given by its begin and end.
+/// For how many ticks at least one of these lasts, each given by its begin and end.
 pub(super) fn in_flight(spans: impl Iterator<Item = (u64, u64)>) -> u64 {
     let mut spans: Vec<(u64, u64)> = spans.collect();
     spans.sort_unstable();

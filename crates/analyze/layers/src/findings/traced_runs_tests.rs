@@ -38,7 +38,9 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
     }];
     let plan = Plan::new("exec", 1, vec![Machine::TCG], Vec::new());
     let host = vmtax_model::testing::host(vmtax_model::KvmClass::Absent);
-    let of = |part: f64| advice(&plan, &host, Some(&main), InFlight { what: "Packets", part });
+    let small = column(Machine::KVM, "reads", &ColumnData::default());
+    let columns = [small, main];
+    let of = |part: f64| advice(&plan, &host, &columns, "Packets", |machine| (machine == Machine::TCG).then_some(part));
     let (whole, tenth) = (of(1.0), of(0.1));
     assert!(!whole.is_empty() && whole[0].gain > 0.5, "{whole:?}");
     assert!((tenth[0].gain - whole[0].gain / 10.0).abs() < 1e-9, "{tenth:?}");
@@ -47,5 +49,5 @@ fn the_gain_of_advice_is_at_most_what_requests_are_of_the_run() {
         "{tenth:?}"
     );
     assert_eq!((of(7.0)[0].gain, of(f64::NAN)[0].gain), (whole[0].gain, 0.0), "a run without a length");
-    assert!(advice(&plan, &host, None, InFlight { what: "Packets", part: 1.0 }).is_empty());
+    assert!(advice(&plan, &host, &[], "Packets", |_| Some(1.0)).is_empty());
 }

@@ -5,13 +5,13 @@ use super::error::{PlanError, range};
 use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{Machine, NetBackend, Probes, ShareMethod, WorkloadName};
+use crate::{GuestTuneSpec, Machine, NetBackend, Probes, ShareMethod, WorkloadName};
 use std::fmt::Display;
 
 /// Traces of one VM: its host's, its own, QEMU's, and some parts of each.
 const MAX_FILES: usize = 64;
-/// As many as a tuning has at most: each candidate beside ever more of the others, and what is confirmed.
-const MAX_VARIANTS: u32 = 512;
+/// Variants at most, where no guest is tuned.
+const MAX_VARIANTS: u32 = 128;
 
 impl Plan {
     /// Whether the plan makes sense.
@@ -34,7 +34,8 @@ impl Plan {
         range("rounds", self.rounds, 1, 10_000)?;
         range("timeout-s", self.timeout_s, 1, 86_400)?;
         range("probes (how many)", self.probes.len() as u32, 1, 64)?;
-        range("variant (how many)", self.variants.len() as u32, 1, MAX_VARIANTS)?;
+        let variants = if self.guest_tune().is_some() { GuestTuneSpec::MAX_VARIANTS } else { MAX_VARIANTS };
+        range("variant (how many)", self.variants.len() as u32, 1, variants)?;
         self.check_names()?;
         self.check_machines()?;
         self.variants.iter().try_for_each(|variant| self.check_variant(variant))?;

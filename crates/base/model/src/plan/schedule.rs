@@ -139,7 +139,8 @@ impl Plan {
         }
     }
 
-    /// The variant whose settings a slot's machine boots with: where variants share a boot, all have the same ones.
+    /// The variant whose settings a slot's machine boots with: where variants share a boot, the first; each turn sets its
+    /// own attributes of the disk's request queue.
     pub fn booted_variant(&self, slot: Slot) -> usize {
         match self.shared_boot() {
             Some(SharedBoot::Variants) => {

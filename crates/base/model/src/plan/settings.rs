@@ -1,6 +1,7 @@
 //! What a trial of a plan was made with.
 
 use super::definition::Plan;
+use super::schedule::SharedBoot;
 use super::variant::Variant;
 use crate::{TrialRecord, shell_line};
 use std::collections::BTreeMap;
@@ -36,6 +37,9 @@ impl Plan {
         if let Some(command) = self.command() {
             all.insert("command".to_owned(), shell_line(&command.argv));
             all.insert("directory".to_owned(), command.directory.display().to_string());
+        }
+        if self.shared_boot() == Some(SharedBoot::Variants) {
+            all.insert("one-boot".to_owned(), "true".to_owned());
         }
         if let Some(tree) = &self.tree {
             let made = format!("{} files, {} bytes", tree.files, tree.bytes);

@@ -103,7 +103,7 @@ pub struct Compare {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
     /// Whether the variants of a machine take turns in one boot a round, in a random order and then in its reverse (A B B A).
-    /// They then differ in options of workloads alone. Otherwise each variant has a boot of its own.
+    /// They then differ only in options of workloads and attributes of the disk's request queue. Otherwise each variant has a boot of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_boot: bool,
 }
