@@ -176,7 +176,9 @@ fn without_packets_that_is_said_and_without_rights_the_guests_part_remains() {
     start.start(120).outcome().exits(0).says("Not observed").says("as root");
     let report = report(&place);
     for (used, column) in directions(&report) {
-        assert!(number(&used["packets"]) >= 100.0 && used["followed"] == used["packets"], "{used}");
+        // One may be under way when the command ends.
+        let [packets, followed] = ["packets", "followed"].map(|count| number(&used[count]));
+        assert!(packets >= 100.0 && followed + 1.0 >= packets, "{used}");
         let rows = column["rows"].as_array().unwrap();
         assert!(!rows.is_empty() && rows.iter().all(|row| row["layer"] == "guest-kernel"), "{rows:?}");
     }
