@@ -251,8 +251,7 @@ impl<'a> Run<'a> {
         if let Some(vm) = machine.vm() {
             placement.pin(&vm.threads());
         }
-        let turns = self.plan.shared_boot() == Some(SharedBoot::Variants);
-        if turns {
+        if self.plan.shared_boot() == Some(SharedBoot::Variants) {
             match self.warm_up(boot[0], &mut *machine) {
                 Err(MachineError::Interrupted) => return Ok(()),
                 Err(error) if !error.leaves_machine_running() => return self.skip(boot, 0, error),
@@ -267,8 +266,7 @@ impl<'a> Run<'a> {
                     break;
                 }
             }
-            let set = if turns { self.set_block_queue(*slot, &mut *machine) } else { Ok(()) };
-            match set {
+            match self.set_block_queue(*slot, &mut *machine) {
                 Ok(()) => {}
                 Err(MachineError::Interrupted) => return Ok(()),
                 // It would each time.
@@ -296,7 +294,8 @@ impl<'a> Run<'a> {
 
     /// Gives the measured disk the attributes of a slot's variant, where variants that share a boot differ in them.
     fn set_block_queue(&self, slot: Slot, machine: &mut (dyn RunningMachine + '_)) -> Result<(), MachineError> {
-        if !self.plan.differing_settings().iter().any(|key| key.starts_with(Guest::BLOCK_QUEUE)) {
+        let is_shared = self.plan.shared_boot() == Some(SharedBoot::Variants);
+        if !is_shared || !self.plan.differing_settings().iter().any(|key| key.starts_with(Guest::BLOCK_QUEUE)) {
             return Ok(());
         }
         let usual = &self.steps[slot.step].plan.guest;

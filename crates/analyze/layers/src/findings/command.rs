@@ -2,7 +2,7 @@
 
 use super::column::column;
 use super::command_packets::packets;
-use super::traced_runs::{advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run};
+use super::traced_runs::{advice, by_kind, in_flight, observed_s, of_columns, of_guests, of_run, total_ns};
 use crate::disk::request::GuestRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::TrialData;
@@ -60,7 +60,7 @@ fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerCo
         });
         columns.push(column(machine, kind.label(), &data));
     }
-    columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
+    columns.sort_by_key(|column| Reverse(total_ns(column) as u64));
     (DiskUse { machine, wall_s, observed_s, under_way_s: in_flight_s, kinds: rows }, columns)
 }
 

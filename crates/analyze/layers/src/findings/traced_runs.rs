@@ -73,8 +73,7 @@ pub(super) fn advice(
     what: &str,
     in_flight: impl Fn(Machine) -> Option<f64>,
 ) -> Vec<Advice> {
-    let took = |column: &LayerColumn| column.traced.mean_ns * column.matched.joined as f64;
-    let Some(main) = columns.iter().max_by(|a, b| took(a).total_cmp(&took(b))) else { return Vec::new() };
+    let Some(main) = columns.iter().max_by(|a, b| total_ns(a).total_cmp(&total_ns(b))) else { return Vec::new() };
     let columns = std::slice::from_ref(main);
     let mut advice =
         vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
@@ -86,6 +85,11 @@ pub(super) fn advice(
         advice.finding.push_str(&of_run);
     }
     advice
+}
+
+/// How long all requests of a column took together, ns.
+pub(super) fn total_ns(column: &LayerColumn) -> f64 {
+    column.traced.mean_ns * column.matched.joined as f64
 }
 
 /// For how many ticks at least one of these lasts, each given by its begin and end.
