@@ -51,12 +51,37 @@ def group_limits(bench, pid):
     return bench.monitor("qom-get", path="/objects/forgotten", property="limits")
 
 
+def low_weight(bench):
+    procs = bench.group("cpu", {"cpu.shares": "64"})
+    pid = bench.bios(planted.SPINNING)
+    planted.write(procs, pid)
+    for cpu in bench.cpus:
+        bench.hog(cpu)
+        bench.hog(cpu)
+    return pid
+
+
+def weight_of(bench, pid):
+    return planted.read(f"/sys/fs/cgroup/cpu/vmtax-bench-{os.getpid()}-0/cpu.shares")
+
+
+def sleeping_iothread(bench):
+    drive, file, device, options = bench.disk("d", ",cache=none,aio=native")
+    return bench.linux("read", "-object", "iothread,id=io0,poll-max-ns=0", drive, file, device, f"{options},iothread=io0")
+
+
+def polling(bench, pid):
+    return bench.monitor("qom-get", path="/objects/io0", property="poll-max-ns")
+
+
 # What is planted, the rule whose change has to be kept, what it is.
 SETTINGS = [
     ("io-limit", planted.limit, "vm-io-limit", limits),
     ("throttle-group", group, "vm-io-limit", group_limits),
     ("small-l2-cache", planted.small_cache, "vm-qcow2-l2-cache", lambda *_: None),
     ("cpu-quota", planted.quota, "vm-throttled", quota_of),
+    ("low-weight", low_weight, "vm-low-weight", weight_of),
+    ("sleeping-iothread", sleeping_iothread, "vm-iothread-sleeps", polling),
     ("pinned-to-a-hog", planted.cpu_hog, "vm-run-queue-wait", affinity),
 ]
 
@@ -65,7 +90,7 @@ def tune(pid, scratch, name):
     """The findings of a tuning and its recording."""
     out = os.path.join(scratch, f"tuned-{name}")
     shutil.rmtree(out, ignore_errors=True)
-    words = [VMTAX, "tune", "--vm", str(pid), "--apply", "--json", "-q", "--dir", os.path.join(scratch, "runs"), "--output", out]
+    words = [VMTAX, "tune", "--vm", str(pid), "--apply", "--allow", "live,host", "--json", "-q", "--dir", os.path.join(scratch, "runs"), "--output", out]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900)
     if done.returncode:
         raise planted.NotPlanted(done.stderr.strip())

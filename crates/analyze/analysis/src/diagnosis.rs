@@ -31,7 +31,9 @@ pub fn diagnosis(
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
     let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
     // Exits whose time is not known are listed with the profile.
-    let exits = exits.filter(|advice| advice.gain > 0.0);
+    let has_clock = causes.iter().any(|cause| cause.rule == "vm-guest-clock");
+    let exits = exits
+        .filter(|advice| advice.gain > 0.0 && !(has_clock && vmtax_rules::CLOCK_READ_RULES.contains(&&*advice.rule)));
     causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
     // A rule of the counters that knows no figure has limits of its own.
     causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);

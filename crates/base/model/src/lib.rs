@@ -21,6 +21,7 @@ mod fleet;
 mod growth;
 mod guest_code;
 mod guest_exits;
+mod guest_settings;
 mod guest_tune;
 mod history;
 mod host_problem;
@@ -85,6 +86,7 @@ pub use fleet::{
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
+pub use guest_settings::{CLOCK_SOURCE_FILE, GuestDiskSettings, GuestSettings, is_disk_name};
 pub use guest_tune::{
     GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
     SecondScreening, TwinOf,
@@ -151,7 +153,8 @@ pub use vm_rates::{
     ThreadRates, TopSample, VmRates,
 };
 pub use vm_settings::{
-    CpuQuota, DiskSettings, IoLimits, PinnedThread, Qcow2Settings, ShareDevice, ShareServer, VmSettings,
+    CpuQuota, CpuWeight, DiskSettings, IoLimits, IothreadSettings, PinnedThread, Qcow2Settings, ShareDevice,
+    ShareServer, VmSettings,
 };
 pub use warning::Warning;
 pub use workload::{

@@ -13,6 +13,12 @@ pub enum LiveSetting {
         /// The file.
         path: PathBuf,
     },
+    /// A file below /sys of the guest's kernel, by the agent in the guest. Of several values in a line the one in brackets is in
+    /// effect.
+    GuestFile {
+        /// The file.
+        path: String,
+    },
     /// The CPUs on which a thread may run, as a list: `0-3,8`.
     Affinity {
         /// The thread.
@@ -45,6 +51,7 @@ impl LiveSetting {
     pub fn label(&self) -> String {
         match self {
             LiveSetting::HostFile { path } => path.display().to_string(),
+            LiveSetting::GuestFile { path } => format!("{path} in the guest"),
             LiveSetting::Affinity { tid } => format!("CPU affinity of TID {tid}"),
             LiveSetting::DiskLimits { device } => format!("I/O limits of {device}"),
             LiveSetting::QomProperty { path, property } => format!("{property} of {path}"),
@@ -76,6 +83,9 @@ pub struct LiveChange {
     pub cost: ChangeCost,
     /// What shows whether it helps.
     pub metric: LiveMetric,
+    /// The disk whose requests show it, as [`crate::DiskSettings::name`]; null for all, and where it is no figure of disks.
+    #[serde(default)]
+    pub disk: Option<String>,
     /// The settings.
     pub settings: Vec<SettingValue>,
 }
@@ -87,8 +97,12 @@ pub struct LiveChange {
 pub enum LiveMetric {
     /// Mean latency of the disks' requests in QEMU and below: QAVG.
     Latency,
+    /// Mean time of the disks' writes in QEMU and below with the flushes that follow them.
+    WriteLatency,
     /// Requests of the disks per second.
     Requests,
+    /// Bytes that the disks read and write per second.
+    Throughput,
     /// Part of the time that the vCPUs were on a CPU: %RUN.
     Run,
     /// VM exits per second.
@@ -108,7 +122,9 @@ impl LiveMetric {
     pub fn label(self) -> &'static str {
         match self {
             LiveMetric::Latency => "latency of disk requests (QAVG)",
+            LiveMetric::WriteLatency => "time per write, with its flushes",
             LiveMetric::Requests => "disk requests",
+            LiveMetric::Throughput => "disk throughput",
             LiveMetric::Run => "CPU time of the vCPUs (%RUN)",
             LiveMetric::Exits => "VM exits",
         }
@@ -116,6 +132,6 @@ impl LiveMetric {
 
     /// Whether more of it is better.
     pub fn is_rate(self) -> bool {
-        matches!(self, LiveMetric::Requests | LiveMetric::Run)
+        matches!(self, LiveMetric::Requests | LiveMetric::Throughput | LiveMetric::Run)
     }
 }

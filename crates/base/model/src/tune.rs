@@ -205,7 +205,7 @@ pub struct TuneRow {
 pub struct BeforeAfter {
     /// What it is.
     pub name: String,
-    /// The unit: `ns`, `fraction`, `per second`, or empty.
+    /// The unit: `ns`, `fraction`, `per second`, `bytes per second`, or empty.
     pub unit: String,
     /// Median of the measurements without.
     pub before: f64,

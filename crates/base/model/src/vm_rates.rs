@@ -125,6 +125,9 @@ pub struct IoRates {
     pub read_ns: Option<f64>,
     /// Mean time of a write in QEMU and below, ns; null without writes.
     pub write_ns: Option<f64>,
+    /// Mean time of a write with the flushes after it, ns: of writes and flushes, for each write. Null without writes.
+    #[serde(default)]
+    pub write_and_flush_ns: Option<f64>,
     /// The 99th percentile of a request's time, ns, the upper end of its bin; null without histograms or requests.
     pub p99_ns: Option<f64>,
     /// Requests that the device has taken and not yet returned; at the interval's end.

@@ -1,6 +1,6 @@
 //! Settings of a running VM that decide how fast it is.
 
-use crate::parse_size;
+use crate::{GuestDiskSettings, GuestSettings, parse_size};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -16,12 +16,28 @@ pub struct VmSettings {
     /// CPU quotas of its control groups.
     #[serde(default)]
     pub quotas: Vec<CpuQuota>,
+    /// CPU weights of its control groups that are below the kernel's default.
+    #[serde(default)]
+    pub low_weights: Vec<CpuWeight>,
+    /// Its iothreads, as its monitor names them.
+    #[serde(default)]
+    pub iothreads: Vec<IothreadSettings>,
     /// Its threads that may not run on all CPUs of the host.
     #[serde(default)]
     pub pinned: Vec<PinnedThread>,
     /// The host's CPUs that are online, as a list: `0-3`.
     #[serde(default)]
     pub host_cpus: String,
+    /// Settings of the guest's own kernel, which a diagnosis reads; null without an agent in it that reads files.
+    #[serde(default)]
+    pub guest: Option<GuestSettings>,
+}
+
+impl VmSettings {
+    /// What the guest's kernel has set of a disk, by QEMU's name of it.
+    pub fn in_guest(&self, disk: &str) -> Option<&GuestDiskSettings> {
+        self.guest.as_ref()?.disks.iter().find(|known| known.disk == disk)
+    }
 }
 
 /// A CPU quota of a control group.
@@ -34,6 +50,26 @@ pub struct CpuQuota {
     /// Whether the group has processes that are not the VM's.
     #[serde(default)]
     pub is_shared: bool,
+}
+
+/// The part of a CPU that a control group gets where others want it, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuWeight {
+    /// Its file: `cpu.weight`, of version 1 `cpu.shares`.
+    pub file: PathBuf,
+    /// What it is.
+    pub weight: u64,
+    /// The kernel's default: 100, of version 1 1024.
+    pub default: u64,
+}
+
+/// Settings of an iothread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IothreadSettings {
+    /// Its name.
+    pub name: String,
+    /// How long it polls at most before it sleeps, ns; 0: it does not.
+    pub poll_max_ns: u64,
 }
 
 /// A thread that may not run on all CPUs of the host.
@@ -57,6 +93,9 @@ pub struct DiskSettings {
     pub driver: String,
     /// The file or device behind it.
     pub file: PathBuf,
+    /// What the guest sees of it, bytes; null if unknown.
+    #[serde(default)]
+    pub size: Option<u64>,
     /// The iothread that serves it; null for the main loop.
     pub iothread: Option<String>,
     /// Whether QEMU flushes each write before it completes (`cache=writethrough`, `directsync`).

@@ -128,9 +128,13 @@ fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
 
 /// What a setting holds: of several in a line the one in brackets.
 pub(crate) fn value_in_effect(file: &Path) -> std::io::Result<String> {
-    let text = fs::read_to_string(file)?;
+    fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
+}
+
+/// The value of such a text.
+pub(crate) fn in_effect(text: &str) -> &str {
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
-    Ok(chosen.unwrap_or(&text).trim().to_owned())
+    chosen.unwrap_or(text).trim()
 }
 
 #[cfg(test)]

@@ -184,6 +184,7 @@ mod tests {
             action: "Remove the I/O limits of disk0".to_owned(),
             cost: ChangeCost::Live,
             metric: LiveMetric::Latency,
+            disk: None,
             settings: Vec::new(),
         };
         let candidate = Candidate { rule: String::new(), finding: String::new(), ceiling: 0.5, change };

@@ -1,6 +1,6 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
-use crate::common::{Place, Running, Signal, Start, json, skipped};
+use crate::common::{Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, skipped};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -37,10 +37,8 @@ impl<'a> Guest<'a> {
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
         let start = options(start).words("--machine kvm --rounds 1 -q");
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
-        let chardev = format!("socket,path={}/agent,server=on,wait=off,id=guests", folder.path().display());
-        let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
-        let agent = ["-device", "virtio-serial-pci,id=ports", "-chardev", &chardev, "-device", port];
-        let more = [&["-drive", &drive, "-device", &device, "-qmp", &qmp][..], &agent].concat();
+        let more = ["-drive", &drive, "-device", &device, "-qmp", &qmp].map(str::to_owned);
+        let more = [&more[..], &agent_device(folder.path())].concat();
         let start = more.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(File::create(&said).unwrap());
         Guest { running: start.start(200), said, _disk: folder }
@@ -145,22 +143,18 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     place.vmtax("report later").succeeds().shows("on the host (GAVG");
 }
 
-const AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
-    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
-    done\n\
-    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
-    sleep 1; echo READY\n\
+const READS: &str = "sleep 1; echo READY\n\
     $vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=30 >/dev/null; ls /run";
 
 #[test]
 #[ignore = "needs root"]
 fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
     let Some(guest) = KvmGuest::given() else { return };
-    if !Path::new("/usr/sbin/qemu-ga").exists() {
-        return skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    if !has_agent() {
+        return;
     }
     let (place, other) = (Place::new(), Place::new());
-    let mut vm = Guest::start(&other, &guest, AGENT);
+    let mut vm = Guest::start(&other, &guest, &format!("{START_AGENT}{READS}"));
     let pid = vm.pid_when("READY");
     let layers = |more: &str| place.vmtax(&format!("layers --vm {pid} --duration 2 {more}"));
     layers("--guest-vmtax /nonexistent --output none").fails(&["guest-exec", "/nonexistent"]);

@@ -1,12 +1,12 @@
 //! Linux guests on KVM at full speed: what is covered by synthetic events alone elsewhere. `VMTAX_TEST_KVM_GUEST` names
 //! the kernel; without it these tests are listed as skipped.
 
-use crate::common::{Place, Process, Signal, Start, files_below, json, skipped, trials};
+use crate::common::{Place, Process, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, trials};
 use crate::layers::is_corrected;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use vmtax_model::testing::KvmGuest;
 
 /// What exits and requests are counted by.
@@ -241,39 +241,27 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
     }
 }
 
-/// What runs in the guest: QEMU's agent at its port, and reads of a disk that answers 20 ms late.
-const WITH_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
-    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
-    done\n\
-    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n\
-    for i in $(seq 3000); do dd if=/dev/vda of=/dev/null bs=4k count=5 iflag=direct 2>/dev/null; sleep 0.3; done\n";
+/// Reads of a disk that answers 20 ms late.
+const LATE_READS: &str =
+    "for i in $(seq 3000); do dd if=/dev/vda of=/dev/null bs=4k count=5 iflag=direct 2>/dev/null; sleep 0.3; done\n";
 
 #[test]
 fn a_guests_agent_gives_its_own_latency_and_steal() {
     let Some(guest) = KvmGuest::given() else { return };
-    if !Path::new("/usr/sbin/qemu-ga").exists() {
-        return skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    if !has_agent() {
+        return;
     }
     // QEMU runs as a user of its own.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let place = Place::new();
-    let arguments = [
-        "-device".to_owned(),
-        "virtio-serial-pci,id=ports".to_owned(),
-        "-chardev".to_owned(),
-        format!("socket,path={}/agent.sock,server=on,wait=off,id=guests", folder.path().display()),
-        "-device".to_owned(),
-        "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0".to_owned(),
-        "-drive".to_owned(),
-        "if=none,id=late,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=20000000"
-            .to_owned(),
-        "-device".to_owned(),
-        "virtio-blk-pci,drive=late".to_owned(),
-    ];
+    let late =
+        "if=none,id=late,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=20000000";
+    let disk = ["-drive", late, "-device", "virtio-blk-pci,drive=late"].map(str::to_owned);
+    let arguments = [&agent_device(folder.path())[..], &disk].concat();
     let start = kvm(&place, &guest, "exec", "--machine kvm --rounds 1 -q");
     let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
-    let mut running = start.arg("--").arg("sh").arg("-c").arg(WITH_AGENT).start(300);
+    let mut running = start.arg("--").arg("sh").arg("-c").arg(format!("{START_AGENT}{LATE_READS}")).start(300);
     let said = running.until("the agent answers, and the disk is read", |place| {
         let is_vm = |process: &Process| vmtax_vm::running().contains(&(process.pid as i32));
         let qemu = place.processes().into_iter().find(is_vm)?;

@@ -54,6 +54,7 @@ fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRat
         qavg_ns: mean(total_ns, count),
         read_ns: mean(ns[0], counts[0]),
         write_ns: mean(ns[1], counts[1]),
+        write_and_flush_ns: mean(ns[1].saturating_add(ns[2]), counts[1]),
         p99_ns: percentile(disks, 0.99),
         in_flight: in_flight.reduce(u64::saturating_add),
     })

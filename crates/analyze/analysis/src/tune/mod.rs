@@ -11,7 +11,9 @@ pub use steps::next_step;
 use crate::pairs::{Decision, Series};
 use series::{facts, series};
 use steps::{Outcome, elapsed, outcome};
-use vmtax_model::{TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict};
+use vmtax_model::{
+    LiveChange, TuneFindings, TuneMetric, TunePhase, TuneRecord, TuneRow, TuneSpec, TuneVerdict, VmFacts,
+};
 
 /// What was found; `None` where not even the VM is recorded.
 pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
@@ -27,8 +29,12 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
     let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
     Some(TuneFindings {
-        metric: metric(spec, &kept),
-        moved: if kept.is_empty() { Vec::new() } else { moved::moved(&vm, records, phase, &kept) },
+        metric: metric(spec, &vm, first_of(spec, &kept)),
+        moved: if kept.is_empty() {
+            Vec::new()
+        } else {
+            moved::moved(&vm, records, phase, &kept, first_of(spec, &kept))
+        },
         vm,
         applied: spec.apply,
         total,
@@ -40,15 +46,18 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     })
 }
 
-/// What the figure that counts is called: of the first that is kept.
-fn metric(spec: &TuneSpec, kept: &[usize]) -> String {
+/// The first change that is kept, else the first.
+fn first_of<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveChange> {
+    let first = kept.first().and_then(|first| spec.candidates.get(*first)).or(spec.candidates.first());
+    first.map(|candidate| &candidate.change)
+}
+
+/// What the figure that counts is called: that of the first change.
+fn metric(spec: &TuneSpec, vm: &VmFacts, first: Option<&LiveChange>) -> String {
     match &spec.metric {
         Some(TuneMetric::Command { line, .. }) => format!("what `{line}` prints"),
         Some(TuneMetric::Vm(metric)) => metric.label().to_owned(),
-        None => {
-            let first = kept.first().and_then(|first| spec.candidates.get(*first)).or(spec.candidates.first());
-            first.map_or_else(String::new, |candidate| candidate.change.metric.label().to_owned())
-        }
+        None => first.map_or_else(String::new, |change| moved::label(vm, change)),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::pairs::{MAX_PAIRS, Series};
 use crate::rates;
-use vmtax_model::{Candidate, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, VmFacts};
+use vmtax_model::{
+    Candidate, LiveChange, LiveMetric, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, VmFacts, VmRates,
+};
 
 /// The pairs of a phase in which these candidates change, by the figure that counts.
 pub(super) fn series(spec: &TuneSpec, records: &[TuneRecord], phase: TunePhase, changed: &[usize]) -> Series {
@@ -34,20 +36,29 @@ pub(super) fn facts(records: &[TuneRecord]) -> Option<&VmFacts> {
 
 /// What counts, as a cost: above 0, more is worse. `None` where it was nothing.
 fn cost(spec: &TuneSpec, candidate: &Candidate, vm: &VmFacts, block: &TuneBlock) -> Option<f64> {
+    let rates = || rates(vm, &block.before, &block.after);
     let (value, is_rate) = match &spec.metric {
         Some(TuneMetric::Command { higher_is_better, .. }) => (block.printed?, *higher_is_better),
-        Some(TuneMetric::Vm(metric)) => (value(*metric, vm, block)?, metric.is_rate()),
-        None => (value(candidate.change.metric, vm, block)?, candidate.change.metric.is_rate()),
+        Some(TuneMetric::Vm(metric)) => (figure(*metric, None, &rates()?)?, metric.is_rate()),
+        None => {
+            let LiveChange { metric, disk, .. } = &candidate.change;
+            (figure(*metric, disk.as_deref(), &rates()?)?, metric.is_rate())
+        }
     };
     Some(if is_rate { 1.0 / value } else { value }).filter(|cost| cost.is_finite() && *cost > 0.0)
 }
 
-/// A figure of the VM in a measurement.
-fn value(metric: LiveMetric, vm: &VmFacts, block: &TuneBlock) -> Option<f64> {
-    let rates = rates(vm, &block.before, &block.after)?;
+/// A figure of the VM in a measurement; of requests those of this disk, else of all.
+pub(super) fn figure(metric: LiveMetric, disk: Option<&str>, rates: &VmRates) -> Option<f64> {
+    let io = || match disk {
+        Some(name) => rates.disks.iter().find(|disk| disk.name == name)?.io,
+        None => rates.io,
+    };
     match metric {
-        LiveMetric::Latency => rates.io?.qavg_ns,
-        LiveMetric::Requests => rates.io.map(|io| io.per_s()),
+        LiveMetric::Latency => io()?.qavg_ns,
+        LiveMetric::WriteLatency => io()?.write_and_flush_ns,
+        LiveMetric::Throughput => io().map(|io| io.read_bytes_per_s + io.written_bytes_per_s),
+        LiveMetric::Requests => io().map(|io| io.per_s()),
         LiveMetric::Run => rates.run,
         LiveMetric::Exits => rates.exits.map(|exits| exits.per_s),
     }

@@ -19,6 +19,7 @@ fn candidate(number: usize) -> Candidate {
         action: format!("change {number}"),
         cost: ChangeCost::Live,
         metric: LiveMetric::Latency,
+        disk: None,
         settings: Vec::new(),
     };
     Candidate { rule: String::new(), finding: String::new(), ceiling: 0.1, change }

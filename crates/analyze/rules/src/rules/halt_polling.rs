@@ -48,6 +48,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 action: "Let KVM poll for no halted vCPU".to_owned(),
                 cost: ChangeCost::HostSetting,
                 metric: LiveMetric::Requests,
+                disk: None,
                 settings: vec![SettingValue {
                     setting: LiveSetting::HostFile { path: "/sys/module/kvm/parameters/halt_poll_ns".into() },
                     value: "0".to_owned(),

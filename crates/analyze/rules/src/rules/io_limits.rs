@@ -96,6 +96,7 @@ pub(super) fn without_limits(disk: &DiskSettings, limits: &IoLimits) -> LiveChan
         action: format!("Remove the I/O limits of {}", disk.name),
         cost: ChangeCost::Live,
         metric: LiveMetric::Latency,
+        disk: Some(disk.name.clone()),
         settings: vec![SettingValue { setting, value: value.to_string() }],
     }
 }

@@ -22,6 +22,7 @@ mod share;
 mod vcpu_wait;
 mod vm_cpu;
 mod vm_disk_settings;
+mod vm_guest;
 mod vm_io;
 mod vm_memory;
 mod vm_network;
@@ -30,6 +31,7 @@ mod vm_virtiofsd;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
+pub use vm_guest::CLOCK_READ_RULES;
 
 use crate::Rule;
 
@@ -77,13 +79,18 @@ const RULES: &[&Rule] = &[
     &vm_cpu::VM_STOPPED,
     &vm_cpu::VM_THROTTLED,
     &vm_cpu::VM_RUN_QUEUE_WAIT,
+    &vm_cpu::VM_LOW_WEIGHT,
     &vm_virtiofsd::VM_VIRTIOFSD_STOPPED,
     &vm_virtiofsd::VM_VIRTIOFSD_THROTTLED,
     &vm_virtiofsd::VM_VIRTIOFSD_WAIT,
     &vm_disk_settings::VM_IO_LIMIT,
     &vm_disk_settings::VM_WRITE_THROUGH,
     &vm_disk_settings::VM_QCOW2_CACHE,
+    &vm_guest::VM_GUEST_CLOCK,
+    &vm_guest::VM_GUEST_SCHEDULER,
+    &vm_guest::VM_GUEST_READ_AHEAD,
     &vm_serving::VM_SHARED_IOTHREAD,
+    &vm_serving::VM_IOTHREAD_SLEEPS,
     &vm_serving::VM_MONITOR_FLOOD,
     &vm_serving::VM_9P_FIDS,
     &vm_memory::VM_SWAPPED,

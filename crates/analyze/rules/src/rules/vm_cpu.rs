@@ -6,8 +6,8 @@ use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule, why_run_queue_wait};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    ChangeCost, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue, ThreadRates, VmRates,
-    shell_line,
+    ChangeCost, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue, ThreadRates,
+    VmRates, shell_line,
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
@@ -86,6 +86,57 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     },
 };
 
+pub(super) const VM_LOW_WEIGHT: Rule = Rule {
+    id: "vm-low-weight",
+    finds: "vCPU threads that wait for a host CPU for a tenth of the time and more, in a control group whose CPU weight is below the kernel's default",
+    remedies: &[Remedy {
+        place: SettingPlace::Cgroup,
+        setting: "cpu.weight",
+        value: "DEFAULT",
+        action: "Give the VM's group the same weight as others; they get less CPU time then",
+        line: "echo DEFAULT | sudo tee WEIGHT_FILE # libvirt: virsh schedinfo VM --live cpu_shares=DEFAULT",
+        cost: Some(ChangeCost::HostSetting),
+        read_back: "WEIGHT_FILE",
+        undo: "echo WEIGHT | sudo tee WEIGHT_FILE",
+    }],
+    source: "Linux kernel documentation, Control Group v2: cpu.weight",
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm else { return Vec::new() };
+        let Some(fraction) = vm.ready.and_then(|ready| run_queue_wait(ready, vm.throttled, MIN_READY)) else {
+            return Vec::new();
+        };
+        let found = |low: &CpuWeight| {
+            let file = low.file.display().to_string();
+            let setting = LiveSetting::HostFile { path: low.file.clone() };
+            Finding {
+                text: format!(
+                    "The VM's control group has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
+                    low.weight,
+                    low.default,
+                    percent(fraction)
+                ),
+                // Of how much the weight is the cause is not known.
+                gain: 0.0,
+                values: vec![
+                    ("DEFAULT", low.default.to_string()),
+                    ("WEIGHT_FILE", shell_line(&[file])),
+                    ("WEIGHT", low.weight.to_string()),
+                    ("VM", vm.argument()),
+                ],
+                change: Some(LiveChange {
+                    action: format!("Give {} the default CPU weight", low.file.display()),
+                    cost: ChangeCost::HostSetting,
+                    metric: LiveMetric::Run,
+                    disk: None,
+                    settings: vec![SettingValue { setting, value: low.default.to_string() }],
+                }),
+                ..Finding::default()
+            }
+        };
+        vm.settings.low_weights.iter().map(found).collect()
+    },
+};
+
 pub(super) const VM_BUSY_THREAD: Rule = Rule {
     id: "vm-busy-thread",
     finds: "a main loop or an iothread that is on a CPU four fifths of the time and more, so that its devices wait for it",
@@ -157,7 +208,8 @@ fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
 
 /// A change of the VM's CPU time; none without a setting.
 fn live(action: &str, settings: Vec<SettingValue>) -> Option<LiveChange> {
-    let change = LiveChange { action: action.to_owned(), cost: ChangeCost::Live, metric: LiveMetric::Run, settings };
+    let change =
+        LiveChange { action: action.to_owned(), cost: ChangeCost::Live, metric: LiveMetric::Run, disk: None, settings };
     Some(change).filter(|change| !change.settings.is_empty())
 }
 
@@ -183,7 +235,7 @@ fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{Manager, Role, RunState, ThreadRates, VmRates};
+    use vmtax_model::{CpuWeight, Manager, Role, RunState, ThreadRates, VmRates, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -205,6 +257,26 @@ mod tests {
         };
         let advice = advice("vm-stopped", &Evidence { vm: Some(&vm), ..Evidence::default() });
         assert_eq!(advice[0].remedies[0].line, "virsh resume 'a b'");
+    }
+
+    #[test]
+    fn a_low_weight_is_found_where_vcpus_wait() {
+        let of = |ready| {
+            let file = "/sys/fs/cgroup/vm/cpu.weight".into();
+            let low_weights = vec![CpuWeight { file, weight: 10, default: 100 }];
+            let settings = VmSettings { low_weights, ..VmSettings::default() };
+            VmRates { ready: Some(ready), settings, ..VmRates::default() }
+        };
+        assert_eq!(
+            says("vm-low-weight", &of(0.4)),
+            [
+                "The VM's control group has a CPU weight of 10, the default is 100; its vCPUs wait for a host CPU 40 % of the time."
+            ]
+        );
+        assert!(says("vm-low-weight", &of(0.04)).is_empty());
+        let found = advice("vm-low-weight", &Evidence { vm: Some(&of(0.4)), ..Evidence::default() });
+        assert!(found[0].remedies[0].line.starts_with("echo 100 | sudo tee /sys/fs/cgroup/vm/cpu.weight # libvirt"));
+        assert_eq!(found[0].remedies[0].undo, "echo 10 | sudo tee /sys/fs/cgroup/vm/cpu.weight");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting, Qcow2Settings, Remedy,
-    SettingPlace, SettingValue, VmRates,
+    ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting,
+    Qcow2Settings, Remedy, SettingPlace, SettingValue, VmRates,
 };
 
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.
@@ -89,7 +89,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
     ],
     source: "QEMU manual page, -drive: cache",
     evaluate: |evidence| {
-        each_disk(evidence, |_, disk, io, settings| {
+        each_disk(evidence, |vm, disk, io, settings| {
             let ns = io.write_ns.filter(|_| settings.write_through == Some(true))?;
             let time = waiting(io.writes_per_s, ns);
             let text = format!(
@@ -106,8 +106,8 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                     ("CACHE_DISK", if is_virtio(settings) { "vda" } else { "sda" }.to_owned()),
                     ("DISK_NAME", disk.name.clone()),
                 ],
+                change: vm.settings.in_guest(&disk.name).and_then(written_back),
                 unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
-                ..Finding::default()
             })
         })
     },
@@ -165,6 +165,18 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
     },
 };
 
+/// The guest flushes when it wants its writes to last, which `vmtax tune` can try where an agent in it sets that.
+fn written_back(disk: &GuestDiskSettings) -> Option<LiveChange> {
+    let is_through = disk.cache_type.as_deref() == Some("write through");
+    is_through.then(|| LiveChange {
+        action: format!("Let the guest decide when to flush its writes on {}", disk.name),
+        cost: ChangeCost::Live,
+        metric: LiveMetric::WriteLatency,
+        disk: Some(disk.disk.clone()),
+        settings: vec![SettingValue { setting: disk.setting("cache_type"), value: "write back".to_owned() }],
+    })
+}
+
 /// The file in a Linux guest that sets a disk's cache; `None` where none is known, as for NVMe.
 fn cache_file(settings: &DiskSettings) -> Option<&'static str> {
     let is_of_scsi = ["scsi-", "ide-"].iter().any(|bus| settings.driver.starts_with(bus));
@@ -202,6 +214,7 @@ fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange
         action: format!("Give the qcow2 image of {} an L2 cache of {}", disk.name, bytes(full)),
         cost: ChangeCost::Live,
         metric: LiveMetric::Latency,
+        disk: Some(disk.name.clone()),
         settings: vec![SettingValue { setting, value: full.to_string() }],
     })
 }

@@ -2,13 +2,15 @@
 //! searches 9p's files or answers monitor commands.
 
 use super::busy_iothread::{BUSY_IOTHREAD, is_served};
-use super::vm_io::MIN_PER_S;
+use super::monitor_command::qmp;
+use super::vm_io::{MIN_PER_S, waiting};
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
+use serde_json::json;
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, FunctionShare, ProfileFindings, Remedy, Role, SettingPlace, ShareServer,
-    ThreadRates, VmRates,
+    ChangeCost, DiskRates, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting, ProfileFindings, Remedy,
+    Role, SettingPlace, SettingValue, ShareServer, ThreadRates, VmRates,
 };
 
 /// A main loop on a CPU for so long makes the devices that it serves wait.
@@ -23,6 +25,10 @@ const MANY_REQUESTS_PER_S: f64 = 500.0;
 const MANY_WAKE_UPS_PER_S: f64 = 200.0;
 /// The main loop executes the commands with the BQL held, which vCPUs need for their devices.
 const BUSY_WITH_COMMANDS: f64 = 0.2;
+/// QEMU's own `poll-max-ns`.
+const POLL_MAX_NS: u64 = 32768;
+/// Where vCPUs wait longer for their CPUs, a thread that polls takes them away.
+const MAX_READY: f64 = 0.1;
 /// QEMU's thread that reads commands, by its name.
 const MONITOR_THREAD: &str = "IO mon_iothread";
 
@@ -67,6 +73,56 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
             })
         };
         vm.threads.iter().filter_map(found).collect()
+    },
+};
+
+pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
+    id: "vm-iothread-sleeps",
+    finds: "an iothread that does not poll, though it serves a disk with one request at a time, and the vCPUs get their CPUs",
+    remedies: &[Remedy {
+        place: SettingPlace::Qmp,
+        setting: "iothread.poll-max-ns",
+        value: "32768",
+        action: "Let the iothread poll for the next request before it sleeps",
+        line: "POLL",
+        cost: Some(ChangeCost::Live),
+        read_back: "QMP query-iothreads: poll-max-ns",
+        undo: "SLEEP",
+    }],
+    source: "QEMU manual page, -object iothread: poll-max-ns",
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm.filter(|vm| vm.ready.is_none_or(|ready| ready < MAX_READY)) else {
+            return Vec::new();
+        };
+        let sleeps = |disk: &DiskSettings| {
+            let name = disk.iothread.as_ref()?;
+            let iothread = vm.settings.iothreads.iter().find(|known| known.name == *name && known.poll_max_ns == 0)?;
+            let io = vm.disks.iter().find(|known| known.name == disk.name)?.io?;
+            let in_flight = waiting(io.per_s(), io.qavg_ns?);
+            let text = format!(
+                "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, one at a time.",
+                iothread.name,
+                disk.name,
+                significant(io.per_s())
+            );
+            let path = format!("/objects/{name}");
+            let set = |ns: u64| qmp(vm, "qom-set", &json!({ "path": path, "property": "poll-max-ns", "value": ns }));
+            let setting = LiveSetting::QomProperty { path: path.clone(), property: "poll-max-ns".to_owned() };
+            let is_one_at_a_time = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0;
+            is_one_at_a_time.then(|| Finding {
+                text,
+                values: vec![("POLL", set(POLL_MAX_NS)), ("SLEEP", set(0))],
+                change: Some(LiveChange {
+                    action: format!("Let the iothread {name} poll before it sleeps"),
+                    cost: ChangeCost::Live,
+                    metric: LiveMetric::Requests,
+                    disk: Some(disk.name.clone()),
+                    settings: vec![SettingValue { setting, value: POLL_MAX_NS.to_string() }],
+                }),
+                ..Finding::default()
+            })
+        };
+        vm.settings.disks.iter().filter_map(sleeps).collect()
     },
 };
 
@@ -195,7 +251,7 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{IoRates, SampleShare, ShareDevice, VmSettings};
+    use vmtax_model::{IoRates, IothreadSettings, SampleShare, ShareDevice, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -204,6 +260,30 @@ mod tests {
 
     fn thread(role: Role, run: f64, turns_per_s: f64) -> ThreadRates {
         ThreadRates { tid: 7, role, run, ready: 0.0, turns_per_s }
+    }
+
+    #[test]
+    fn an_iothread_that_does_not_poll_is_found_where_requests_come_one_at_a_time() {
+        let of = |poll_max_ns, qavg_ns, ready| {
+            let io = IoRates { reads_per_s: 4000.0, qavg_ns: Some(qavg_ns), ..IoRates::default() };
+            let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
+            let iothread = Some("io0".to_owned());
+            let settings = DiskSettings { name: "vd0".to_owned(), iothread, ..DiskSettings::default() };
+            let iothreads = vec![IothreadSettings { name: "io0".to_owned(), poll_max_ns }];
+            let settings = VmSettings { disks: vec![settings], iothreads, ..VmSettings::default() };
+            VmRates { disks: vec![disk], settings, ready: Some(ready), ..VmRates::default() }
+        };
+        assert_eq!(
+            says("vm-iothread-sleeps", &of(0, 8e4, 0.01)),
+            [
+                "The iothread io0 sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, one at a time."
+            ]
+        );
+        let none = [of(32768, 8e4, 0.01), of(0, 9e5, 0.01), of(0, 8e4, 0.3)];
+        assert!(none.iter().all(|vm| says("vm-iothread-sleeps", vm).is_empty()));
+        let found = advice("vm-iothread-sleeps", &Evidence { vm: Some(&of(0, 8e4, 0.0)), ..Evidence::default() });
+        assert_eq!(found[0].change.as_ref().unwrap().settings[0].value, "32768");
+        assert!(found[0].remedies[0].undo.contains("\"value\":0"), "{:?}", found[0].remedies[0]);
     }
 
     #[test]

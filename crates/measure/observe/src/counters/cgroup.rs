@@ -5,7 +5,7 @@ use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CgroupCounters, CpuQuota};
+use vmtax_model::{CgroupCounters, CpuQuota, CpuWeight};
 
 /// Where hosts with both versions mount version 2.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -65,6 +65,18 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
             .or_else(|| quota("cpu.cfs_quota_us", "-1", |text| text != "-1"))
     };
     groups.cpu.iter().filter_map(limited).collect()
+}
+
+/// The CPU weights of these groups that are below the kernel's default.
+pub fn low_cpu_weights(groups: &Cgroups) -> Vec<CpuWeight> {
+    let low = |folder: &PathBuf| {
+        [("cpu.weight", 100), ("cpu.shares", 1024)].into_iter().find_map(|(name, default)| {
+            let file = folder.join(name);
+            let weight = fs::read_to_string(&file).ok()?.trim().parse().ok().filter(|weight| *weight < default)?;
+            Some(CpuWeight { file, weight, default })
+        })
+    };
+    groups.cpu.iter().filter_map(low).collect()
 }
 
 /// Groups below this depth are not read.
@@ -181,6 +193,10 @@ mod tests {
         let quotas = |pid| cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None }, pid);
         let quota = |is_shared| [CpuQuota { file: own.join("cpu.max"), unlimited: "max 100000".to_owned(), is_shared }];
         assert_eq!((quotas(7), quotas(8)), (quota(false).to_vec(), quota(true).to_vec()));
+        fs::write(own.join("cpu.weight"), "100\n").unwrap();
+        fs::write(root.path().join("a/cpu.weight"), "10\n").unwrap();
+        let weight = CpuWeight { file: root.path().join("a/cpu.weight"), weight: 10, default: 100 };
+        assert_eq!(low_cpu_weights(&Cgroups { cpu: cpu.clone(), memory: None }), [weight]);
         fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
         let counters = cgroup_counters(&Cgroups { cpu, memory: Some(own) });
         assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));

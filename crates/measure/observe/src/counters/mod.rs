@@ -9,7 +9,7 @@ mod process;
 mod unix_socket;
 
 pub use block_device::block_device;
-pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset};
+pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights};
 pub use cpu_use::cpu_use;
 pub use network::interfaces;
 pub use process::{ThreadTimes, is_stopped, memory, own_cpu, process_io, started, thread_times, transparent_huge};

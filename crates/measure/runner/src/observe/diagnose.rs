@@ -82,7 +82,10 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
     };
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid: spec.pid })?;
     wait(spec.time().mul_f64(COUNTERS), &|| stop.load(Ordering::Relaxed));
-    let (vm, after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
+    let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
+    if level >= Level::Histograms {
+        after.settings.guest = fleet.vm(spec.pid).and_then(|vm| vm.guest_settings(&after.settings.disks));
+    }
     Ok(VmSamples { schema: SCHEMA, vm, before, after, missing: Vec::new() })
 }
 

@@ -9,7 +9,7 @@ use vmtax_observe::counters::Cgroups;
 /// Files of the host that may be set.
 const KNOWN: [&str; 1] = ["/sys/module/kvm/parameters/halt_poll_ns"];
 /// Files of the VM's control groups that may be set.
-const OF_A_GROUP: [&str; 2] = ["cpu.max", "cpu.cfs_quota_us"];
+const OF_A_GROUP: [&str; 4] = ["cpu.max", "cpu.cfs_quota_us", "cpu.weight", "cpu.shares"];
 
 /// What a file holds.
 pub(super) fn read(path: &Path) -> Result<String, String> {

@@ -1,5 +1,6 @@
 //! Changes of a running VM that is not ours, and of its host: each written down first, read back, undone.
 
+mod guest_file;
 mod host_file;
 mod journal;
 mod monitor;
@@ -54,6 +55,7 @@ impl ChangeError {
 fn may_set(vm: &Vm, setting: &LiveSetting) -> Result<(), ChangeError> {
     let allowed = match setting {
         LiveSetting::HostFile { path } => host_file::may_set(vm, path),
+        LiveSetting::GuestFile { path } => guest_file::may_set(path),
         LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
         LiveSetting::Affinity { .. } | LiveSetting::DiskLimits { .. } | LiveSetting::Qcow2Cache { .. } => true,
     };
@@ -65,7 +67,10 @@ fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
     match setting {
         LiveSetting::HostFile { path } => path.exists(),
         LiveSetting::Affinity { tid } => thread::exists(vm, *tid),
-        LiveSetting::DiskLimits { .. } | LiveSetting::QomProperty { .. } | LiveSetting::Qcow2Cache { .. } => true,
+        LiveSetting::GuestFile { .. }
+        | LiveSetting::DiskLimits { .. }
+        | LiveSetting::QomProperty { .. }
+        | LiveSetting::Qcow2Cache { .. } => true,
     }
 }
 
@@ -74,6 +79,7 @@ fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
         LiveSetting::HostFile { path } => host_file::read(path).map(Some).map_err(refused),
+        LiveSetting::GuestFile { path } => guest_file::read(vm, path).map(Some).map_err(refused),
         LiveSetting::Affinity { tid } => thread::affinity(vm, *tid).map(Some).map_err(refused),
         LiveSetting::DiskLimits { device } => monitor::limits(vm, device).map(Some).map_err(refused),
         LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property).map(Some).map_err(refused),
@@ -86,6 +92,7 @@ fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError>
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
         LiveSetting::HostFile { path } => host_file::write(path, value).map_err(refused)?,
+        LiveSetting::GuestFile { path } => guest_file::write(vm, path, value).map_err(refused)?,
         LiveSetting::Affinity { tid } => thread::set_affinity(vm, *tid, value).map_err(refused)?,
         LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value).map_err(refused)?,
         LiveSetting::QomProperty { path, property } => {

@@ -58,9 +58,10 @@ pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), Stri
     done.map(|_| ()).map_err(|e| e.to_string())
 }
 
-/// Limits of a throttle group that is an object of its own; other properties do other things.
+/// Limits of a throttle group that is an object of its own, and how long an iothread polls; other properties do other things.
 pub(super) fn may_set(path: &str, property: &str) -> bool {
-    path.strip_prefix("/objects/").is_some_and(|name| !name.is_empty() && !name.contains('/')) && property == "limits"
+    path.strip_prefix("/objects/").is_some_and(|name| !name.is_empty() && !name.contains('/'))
+        && ["limits", "poll-max-ns"].contains(&property)
 }
 
 /// A property of an object, as JSON.

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{DiskCounters, GuestCounters, QemuThread, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, memory, process_io, started,
-    thread_times, transparent_huge,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, process_io,
+    started, thread_times, transparent_huge,
 };
 use vmtax_observe::{processes, thread_names};
 
@@ -210,6 +210,7 @@ impl Sampler {
         // Threads of the pool come and go.
         let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
+        self.settings.low_weights = low_cpu_weights(&self.cgroups);
         (self.settings.host_cpus, self.settings.pinned) =
             pinned(pid, self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);

@@ -9,7 +9,7 @@ use crate::vmm::qemu::monitor::Monitor;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{Accelerator, Managed, QemuThread, Role, RoleSource, VmSettings, Vmm};
+use vmtax_model::{Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RoleSource, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -130,6 +130,12 @@ impl Vm {
     /// Its settings: what needs the monitor only where that leaves no mark, or `may_taint`.
     pub(crate) fn settings(&self, may_taint: bool) -> VmSettings {
         self.process.settings(may_taint)
+    }
+
+    /// Settings of the guest's own kernel, with those of these disks; `None` without an agent in it that reads them. libvirt marks a
+    /// domain whose agent is asked.
+    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<GuestSettings> {
+        self.process.guest_settings(disks)
     }
 
     /// Whether the guest has a balloon.

@@ -11,12 +11,12 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
 use qemu::monitor::Monitor;
-use qemu::{attach, binary, disks, guest_agent, manager, nics, start, threads};
+use qemu::{attach, binary, disks, guest_agent, guest_settings, manager, nics, start, threads};
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Managed, QemuThread, RoleSource, TracedDisk, VmDisk, VmSettings, Vmm};
+use vmtax_model::{DiskSettings, GuestSettings, Managed, QemuThread, RoleSource, TracedDisk, VmDisk, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// Starts a Linux guest.
@@ -162,6 +162,12 @@ impl VmmProcess {
             Some(Vmm::Qemu) => qemu::settings::settings(monitor, &self.arguments()),
             None => VmSettings::default(),
         }
+    }
+
+    /// Settings of the guest's own kernel, with those of these disks, where an agent in it reads them. libvirt taints the domain.
+    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<GuestSettings> {
+        let agent = self.vmm.and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
+        guest_settings::guest_settings(&agent, disks)
     }
 
     /// The path of a file that the process names, from here.

@@ -1,7 +1,7 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{self, NONE, counted, factor, nanoseconds, percent, significant};
+use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
 use crate::text::when;
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
@@ -98,6 +98,7 @@ pub(super) fn value(row: &BeforeAfter, value: f64) -> String {
     match row.unit.as_str() {
         "ns" => nanoseconds(value),
         "fraction" => percent(value),
+        "bytes per second" => format!("{}/s", bytes(value as u64)),
         _ => format!("{}/s", significant(value)),
     }
 }
@@ -262,6 +263,7 @@ mod tests {
             action: action.to_owned(),
             cost: ChangeCost::Live,
             metric: LiveMetric::Latency,
+            disk: None,
             settings: vec![SettingValue { setting, value: "{}".to_owned() }],
         };
         let candidate = Candidate { rule: String::new(), finding: "It is slow.".to_owned(), ceiling: 0.9, change };

@@ -2,6 +2,7 @@
 
 pub mod boot_guest;
 mod guest;
+mod guest_agent;
 mod plant;
 mod process;
 mod terminal;
@@ -9,6 +10,7 @@ pub mod traces;
 mod vms;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
+pub use guest_agent::{START_AGENT, agent_device, has_agent};
 pub use plant::{
     DELAY_MS, LIMIT_MS, compiled, escaping_qemu, interrupt_delaying_qemu, known_program, layers_plan,
     packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,

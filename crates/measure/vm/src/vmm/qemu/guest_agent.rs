@@ -20,6 +20,9 @@ const MAX_DISKS: usize = 256;
 /// Devices on others, whose requests would count twice, and those that are no disks.
 const STACKED: [&str; 7] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"];
 
+/// Asks an agent: a command with its arguments.
+pub(crate) type Ask<'a> = dyn FnMut(&str, &Value) -> Result<Value, MachineError> + 'a;
+
 /// How the agent of a VM is reached.
 #[derive(Debug)]
 pub(crate) enum GuestAgent {
@@ -47,12 +50,26 @@ impl GuestAgent {
     /// # Errors
     /// [`MachineError::Monitor`] where none answers, or it refuses.
     pub fn ask(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
+        self.converse(timeout, |ask| ask(command, arguments))
+    }
+
+    /// Several commands in one conversation; each answer may take `timeout`.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where none answers, and what `talk` gives.
+    pub fn converse<T>(
+        &self,
+        timeout: Duration,
+        talk: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>,
+    ) -> Result<T, MachineError> {
         match self {
             GuestAgent::Socket(socket) => {
                 let mut conversation = Conversation::with_agent(connect_to(socket, timeout)?, timeout)?;
-                conversation.execute(command, arguments, timeout)
+                talk(&mut |command, arguments| conversation.execute(command, arguments, timeout))
             }
-            GuestAgent::Libvirt(monitor) => monitor.ask_agent(command, arguments, timeout),
+            GuestAgent::Libvirt(monitor) => {
+                talk(&mut |command, arguments| monitor.ask_agent(command, arguments, timeout))
+            }
         }
     }
 
@@ -61,19 +78,10 @@ impl GuestAgent {
     /// # Errors
     /// [`MachineError::Monitor`] where no agent answers, or it does not know the commands (before QEMU 7.1).
     pub fn counters(&self) -> Result<GuestCounters, MachineError> {
-        let commands = ["guest-get-cpustats", "guest-get-diskstats"];
-        let [cpus, disks] = match self {
-            GuestAgent::Socket(socket) => {
-                let mut conversation = Conversation::with_agent(connect_to(socket, TIMEOUT)?, TIMEOUT)?;
-                let mut ask = |command: &str| conversation.ask(command, &json!({}), TIMEOUT);
-                [ask(commands[0])??, ask(commands[1])?.unwrap_or_default()]
-            }
-            GuestAgent::Libvirt(monitor) => {
-                let ask = |command| monitor.ask_agent(command, &json!({}), TIMEOUT);
-                [ask(commands[0])?, ask(commands[1]).unwrap_or_default()]
-            }
-        };
-        Ok(read(&cpus, &disks))
+        self.converse(TIMEOUT, |ask| {
+            let cpus = ask("guest-get-cpustats", &json!({}))?;
+            Ok(read(&cpus, &ask("guest-get-diskstats", &json!({})).unwrap_or_default()))
+        })
     }
 }
 

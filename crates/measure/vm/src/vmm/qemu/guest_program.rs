@@ -1,6 +1,7 @@
 //! Programs and files in a running guest, by QEMU's guest agent. What it says is the guest's word.
 
 use super::guest_agent::GuestAgent;
+use super::guest_file::bytes;
 use crate::{MachineError, Vm};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -90,8 +91,8 @@ impl GuestProgram {
         let (mut left, deadline) = (max_bytes, Instant::now() + READ_TIMEOUT);
         loop {
             let piece = ask(&self.agent, "guest-file-read", &json!({ "handle": handle, "count": PIECE }))?;
-            let bytes = piece["buf-b64"].as_str().and_then(|text| STANDARD.decode(text).ok());
-            let bytes = bytes.ok_or_else(|| MachineError::InGuest("guest-file-read gives no bytes".to_owned()))?;
+            let bytes =
+                bytes(&piece).ok_or_else(|| MachineError::InGuest("guest-file-read gives no bytes".to_owned()))?;
             let fits = left.checked_sub(bytes.len() as u64).filter(|_| Instant::now() < deadline);
             left = fits.ok_or_else(|| {
                 let (mib, seconds) = (max_bytes >> 20, READ_TIMEOUT.as_secs());

@@ -14,7 +14,9 @@ pub(crate) mod disks;
 pub(crate) mod domain_stats;
 mod dummy_devices;
 pub(crate) mod guest_agent;
+pub(crate) mod guest_file;
 pub(crate) mod guest_program;
+pub(crate) mod guest_settings;
 pub(crate) mod histograms;
 mod introspect;
 pub(crate) mod libvirt;
@@ -34,6 +36,7 @@ pub use command_line::DISK_DEVICE;
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use guest_agent::read_agent_answers;
+pub use guest_settings::read_guest_disks;
 pub use probe_points::{NETWORK_PROBE_POINTS, PROBE_POINTS};
 pub use settings::read_settings;
 

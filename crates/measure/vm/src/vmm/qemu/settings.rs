@@ -4,7 +4,7 @@ use super::arguments::{Arguments, Properties, size};
 use super::disks::{MAX_NODES, device_path, host_file, name_of};
 use super::monitor::Monitor;
 use serde_json::{Value, json};
-use vmtax_model::{DiskSettings, IoLimits, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
+use vmtax_model::{DiskSettings, IoLimits, IothreadSettings, Qcow2Settings, ShareDevice, ShareServer, VmSettings};
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.
 const DEFAULT_L2_CACHE: u64 = 32 << 20;
@@ -17,9 +17,10 @@ const MAX_SHARES: usize = 64;
 pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSettings {
     let shares = shares(arguments);
     let Some(monitor) = monitor else { return VmSettings { shares, ..VmSettings::default() } };
-    let answers = monitor.execute_all(&[("query-version", json!({})), ("query-block", json!({}))]);
+    let commands = ["query-version", "query-block", "query-iothreads"].map(|command| (command, json!({})));
+    let answers = monitor.execute_all(&commands);
     let mut answers = answers.into_iter().flatten().map(|answer| answer.unwrap_or_default());
-    let (version, block) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+    let [version, block, iothreads] = [(); 3].map(|()| answers.next().unwrap_or_default());
     let mut disks = disks(&block, arguments);
     for disk in &mut disks {
         // Of other disks the controller has the iothread, if any.
@@ -37,12 +38,22 @@ pub(crate) fn settings(monitor: Option<&Monitor>, arguments: &Arguments) -> VmSe
         }
         disk.limits = disk.limits.take().filter(is_limit);
     }
-    VmSettings { qemu: qemu_version(&version), disks, shares, ..VmSettings::default() }
+    let iothreads = self::iothreads(&iothreads);
+    VmSettings { qemu: qemu_version(&version), disks, shares, iothreads, ..VmSettings::default() }
 }
 
 fn qemu_version(answer: &Value) -> Option<(u32, u32)> {
     let part = |name: &str| u32::try_from(answer["qemu"][name].as_u64()?).ok();
     Some((part("major")?, part("minor")?))
+}
+
+/// The iothreads of `query-iothreads`.
+fn iothreads(answer: &Value) -> Vec<IothreadSettings> {
+    let one = |iothread: &Value| {
+        let name = iothread["id"].as_str()?.to_owned();
+        Some(IothreadSettings { name, poll_max_ns: iothread["poll-max-ns"].as_u64()? })
+    };
+    answer.as_array().into_iter().flatten().filter_map(one).collect()
 }
 
 /// The disks of `query-block`; the limits of a group that is an object are not read yet.
@@ -58,6 +69,7 @@ fn disks(block: &Value, arguments: &Arguments) -> Vec<DiskSettings> {
             device,
             driver: driver.to_owned(),
             file: host_file(file),
+            size: inserted["image"]["virtual-size"].as_u64(),
             iothread: None,
             write_through: write_through(&inserted["cache"]),
             limits: limits(inserted, file),
@@ -193,6 +205,13 @@ mod tests {
 
     fn first(inserted: Value, line: &str) -> DiskSettings {
         disks(&json!([entry("vd0", inserted)]), &Arguments::from_line(line)).remove(0)
+    }
+
+    #[test]
+    fn iothreads_are_named_with_their_polling() {
+        let answer = json!([{ "id": "io0", "thread-id": 7, "poll-max-ns": 0, "poll-grow": 0 }, { "id": "old" }, 3]);
+        assert_eq!(iothreads(&answer), [IothreadSettings { name: "io0".to_owned(), poll_max_ns: 0 }]);
+        assert_eq!(iothreads(&json!({})), []);
     }
 
     #[test]

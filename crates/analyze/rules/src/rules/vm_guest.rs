@@ -1,0 +1,287 @@
+//! Settings of the kernel in a running VM, which QEMU's guest agent reads and sets: its clock, its I/O scheduler, its read-ahead.
+
+use super::vm_io::{MIN_PER_S, waiting};
+use crate::evidence::MIN_SHARE;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::{bytes, significant};
+use vmtax_model::{
+    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting,
+    Remedy, SettingPlace, SettingValue, VmRates,
+};
+
+/// Rules of VM exits that find the same clock by how often it is read.
+pub const CLOCK_READ_RULES: [&str; 2] = ["pm-timer-clock", "hpet-clock"];
+/// Clock sources that QEMU emulates.
+const EMULATED_CLOCKS: [&str; 2] = ["acpi_pm", "hpet"];
+/// Schedulers that hold requests back on a disk which the host schedules, too.
+const SCHEDULERS: [&str; 2] = ["bfq", "kyber"];
+/// Less read-ahead than this, KiB, is as good as none.
+const MIN_READ_AHEAD_KB: u64 = 32;
+/// Linux' own, KiB.
+const READ_AHEAD_KB: u64 = 128;
+/// A longer read, bytes, is no page that a read-ahead would have fetched with others.
+const MAX_READ: f64 = 65536.0;
+
+/// A file of the guest's that gets another value.
+const fn in_guest(
+    setting: &'static str,
+    action: &'static str,
+    line: &'static str,
+    undo: &'static str,
+) -> Remedy<&'static str> {
+    Remedy {
+        place: SettingPlace::GuestSysfs,
+        setting,
+        value: "VALUE",
+        action,
+        line,
+        cost: Some(ChangeCost::Live),
+        read_back: setting,
+        undo,
+    }
+}
+
+pub(super) const VM_GUEST_CLOCK: Rule = Rule {
+    id: "vm-guest-clock",
+    finds: "a guest whose clock source is a device of QEMU's (ACPI PM timer, HPET), though it has a better one; where VM exits are traced, one that it reads often",
+    remedies: &[in_guest(
+        CLOCK_SOURCE_FILE,
+        "Let the guest read a clock that needs no exit",
+        "echo VALUE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource # in the guest",
+        "echo BEFORE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
+    )],
+    source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
+    evaluate: |evidence| evidence.vm.and_then(|vm| clock(vm, evidence)).into_iter().collect(),
+};
+
+fn clock(vm: &VmRates, evidence: &Evidence<'_>) -> Option<Finding> {
+    let guest = vm.settings.guest.as_ref()?;
+    let now = guest.clock_source.as_deref().filter(|now| EMULATED_CLOCKS.contains(now))?;
+    // The guest's kernel names the best first.
+    let best = guest.clock_sources.iter().find(|source| !EMULATED_CLOCKS.contains(&&***source))?;
+    let exits = evidence.profile.and_then(|profile| profile.exits.as_ref()).filter(|exits| !exits.reasons.is_empty());
+    let reads = exits.map(|exits| exits.advice.iter().find(|advice| CLOCK_READ_RULES.contains(&&*advice.rule)));
+    let (gain, often) = match reads {
+        Some(reads) => (reads?.gain, format!(" {}", reads?.finding)),
+        None => (0.0, String::new()),
+    };
+    let change = LiveChange {
+        action: format!("Let the guest read its time from {best}"),
+        cost: ChangeCost::Live,
+        metric: LiveMetric::Exits,
+        disk: None,
+        settings: vec![SettingValue {
+            setting: LiveSetting::GuestFile { path: CLOCK_SOURCE_FILE.to_owned() },
+            value: best.clone(),
+        }],
+    };
+    Some(Finding {
+        text: format!("The guest's clock source is {now}, a device that QEMU emulates; it could use {best}.{often}"),
+        gain,
+        values: vec![("VALUE", best.clone()), ("BEFORE", now.to_owned())],
+        // Under TCG no VM exits show whether it helps.
+        change: (vm.accelerator == Some(Accelerator::Kvm)).then_some(change),
+        ..Finding::default()
+    })
+}
+
+pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
+    id: "vm-guest-scheduler",
+    finds: "a guest that schedules the requests of a busy disk by bfq or kyber, which the host schedules again",
+    remedies: &[in_guest(
+        "/sys/block/GUEST_DISK/queue/scheduler",
+        "Let the guest pass requests on as they come",
+        "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/scheduler # in the guest",
+        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/scheduler",
+    )],
+    source: "Linux kernel documentation, Switching Scheduler",
+    evaluate: |evidence| {
+        each_guest_disk(evidence, |disk, io| {
+            let now = disk.scheduler.as_deref().filter(|now| SCHEDULERS.contains(now))?;
+            let text = format!(
+                "The guest schedules the requests of {} ({}) by {now}, {} a second, and the host schedules them again.",
+                disk.disk,
+                disk.name,
+                significant(io.per_s())
+            );
+            let action = format!("Set the guest's I/O scheduler of {} to none", disk.name);
+            let change = change(disk, "queue/scheduler", "none".to_owned(), action, LiveMetric::Requests);
+            (io.per_s() >= MIN_PER_S).then(|| Finding {
+                text,
+                values: values(disk, "none".to_owned(), now.to_owned()),
+                change: Some(change),
+                ..Finding::default()
+            })
+        })
+    },
+};
+
+pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
+    id: "vm-guest-read-ahead",
+    finds: "a guest that reads ahead next to nothing, and waits for small reads of that disk for a twentieth of the time and more",
+    remedies: &[in_guest(
+        "/sys/block/GUEST_DISK/queue/read_ahead_kb",
+        "Let the guest read ahead, in files that it opens from then on; random reads take longer by it",
+        "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb # in the guest",
+        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb",
+    )],
+    source: "TuneD, profile throughput-performance: readahead",
+    evaluate: |evidence| {
+        each_guest_disk(evidence, |disk, io| {
+            let now = disk.read_ahead_kb.filter(|now| *now < MIN_READ_AHEAD_KB)?;
+            let each = io.read_bytes_per_s / io.reads_per_s;
+            let text = format!(
+                "The guest reads {now} KiB ahead on {} ({}): {} reads a second of {} each.",
+                disk.disk,
+                disk.name,
+                significant(io.reads_per_s),
+                bytes(each as u64)
+            );
+            let waits = io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
+            let action = format!("Let the guest read {READ_AHEAD_KB} KiB ahead on {}", disk.name);
+            let change = change(disk, "queue/read_ahead_kb", READ_AHEAD_KB.to_string(), action, LiveMetric::Throughput);
+            (waits && each <= MAX_READ).then(|| Finding {
+                text,
+                values: values(disk, READ_AHEAD_KB.to_string(), now.to_string()),
+                change: Some(change),
+                ..Finding::default()
+            })
+        })
+    },
+};
+
+/// What is found of each disk whose settings in the guest and whose requests are known.
+fn each_guest_disk(
+    evidence: &Evidence<'_>,
+    find: impl Fn(&GuestDiskSettings, &IoRates) -> Option<Finding>,
+) -> Vec<Finding> {
+    let Some(vm) = evidence.vm else { return Vec::new() };
+    let found = |disk: &GuestDiskSettings| {
+        let io = vm.disks.iter().find(|known| known.name == disk.disk)?.io.as_ref()?;
+        find(disk, io)
+    };
+    vm.settings.guest.iter().flat_map(|guest| guest.disks.iter().filter_map(found)).collect()
+}
+
+fn change(disk: &GuestDiskSettings, file: &str, value: String, action: String, metric: LiveMetric) -> LiveChange {
+    let settings = vec![SettingValue { setting: disk.setting(file), value }];
+    LiveChange { action, cost: ChangeCost::Live, metric, disk: Some(disk.disk.clone()), settings }
+}
+
+fn values(disk: &GuestDiskSettings, value: String, before: String) -> Vec<(&'static str, String)> {
+    vec![("GUEST_DISK", disk.name.clone()), ("VALUE", value), ("BEFORE", before)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{advice, findings};
+    use std::collections::BTreeMap;
+    use vmtax_model::{
+        Advice, DevicesFrom, DiskRates, ExitCount, ExitReason, GuestExits, GuestSettings, ProfileFindings, VmSettings,
+    };
+
+    fn vm(disk: GuestDiskSettings, io: IoRates) -> VmRates {
+        let disk = GuestDiskSettings { disk: "data".to_owned(), name: "vdb".to_owned(), ..disk };
+        let guest = GuestSettings { disks: vec![disk], ..GuestSettings::default() };
+        let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
+        let rates = DiskRates { name: "data".to_owned(), io: Some(io), ..DiskRates::default() };
+        VmRates { disks: vec![rates], settings, ..VmRates::default() }
+    }
+
+    fn traced_exits() -> GuestExits {
+        let reason = ExitReason { reason: "io".to_owned(), exits: ExitCount::default() };
+        GuestExits {
+            seconds: 1.0,
+            vcpus: Vec::new(),
+            reasons: vec![reason],
+            addresses: Vec::new(),
+            devices_from: DevicesFrom::MemoryTree,
+            timing: String::new(),
+            lost: 0,
+            counters: BTreeMap::new(),
+            advice: Vec::new(),
+        }
+    }
+
+    fn found(id: &str, vm: &VmRates) -> Vec<Advice> {
+        advice(id, &Evidence { vm: Some(vm), ..Evidence::default() })
+    }
+
+    #[test]
+    fn a_scheduler_that_holds_back_is_found_on_a_busy_disk() {
+        let of = |scheduler: &str, reads_per_s| {
+            let disk = GuestDiskSettings { scheduler: Some(scheduler.to_owned()), ..GuestDiskSettings::default() };
+            found("vm-guest-scheduler", &vm(disk, IoRates { reads_per_s, ..IoRates::default() }))
+        };
+        let advice = &of("bfq", 900.0)[0];
+        assert_eq!(
+            advice.finding.replace('\u{a0}', " "),
+            "The guest schedules the requests of data (vdb) by bfq, 900 a second, and the host schedules them again."
+        );
+        assert_eq!(advice.remedies[0].line, "echo none | sudo tee /sys/block/vdb/queue/scheduler # in the guest");
+        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/vdb/queue/scheduler");
+        let setting = LiveSetting::GuestFile { path: "/sys/block/vdb/queue/scheduler".to_owned() };
+        assert_eq!(advice.change.as_ref().unwrap().settings, [SettingValue { setting, value: "none".to_owned() }]);
+        assert!(of("none", 900.0).is_empty() && of("mq-deadline", 900.0).is_empty() && of("bfq", 2.0).is_empty());
+    }
+
+    #[test]
+    fn no_read_ahead_is_found_where_small_reads_take_time() {
+        let of = |read_ahead_kb, bytes: f64, ns| {
+            let disk = GuestDiskSettings { read_ahead_kb: Some(read_ahead_kb), ..GuestDiskSettings::default() };
+            let io = IoRates {
+                reads_per_s: 1000.0,
+                read_bytes_per_s: bytes * 1000.0,
+                read_ns: Some(ns),
+                ..IoRates::default()
+            };
+            let found = found("vm-guest-read-ahead", &vm(disk, io));
+            found.into_iter().map(|advice| advice.finding.replace('\u{a0}', " ")).collect::<Vec<String>>()
+        };
+        assert_eq!(
+            of(0, 4096.0, 2e5),
+            ["The guest reads 0 KiB ahead on data (vdb): 1000 reads a second of 4.00 KiB each."]
+        );
+        assert!(of(128, 4096.0, 2e5).is_empty(), "Linux' own");
+        assert!(of(0, 1e6, 2e5).is_empty(), "large reads");
+        assert!(of(0, 4096.0, 1e4).is_empty(), "a hundredth of the time");
+    }
+
+    #[test]
+    fn a_clock_of_qemus_is_found_where_the_guest_has_a_better_one() {
+        let of = |now: &str, others: &[&str], accelerator| {
+            let guest = GuestSettings {
+                clock_source: Some(now.to_owned()),
+                clock_sources: others.iter().map(|source| (*source).to_owned()).collect(),
+                disks: Vec::new(),
+            };
+            let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
+            VmRates { settings, accelerator: Some(accelerator), ..VmRates::default() }
+        };
+        let slow = of("acpi_pm", &["kvm-clock", "tsc", "acpi_pm"], Accelerator::Kvm);
+        let advice = &found("vm-guest-clock", &slow)[0];
+        assert_eq!(
+            advice.finding,
+            "The guest's clock source is acpi_pm, a device that QEMU emulates; it could use kvm-clock."
+        );
+        assert_eq!(advice.change.as_ref().unwrap().settings[0].value, "kvm-clock");
+        assert!(advice.remedies[0].undo.starts_with("echo acpi_pm | sudo tee "), "{:?}", advice.remedies[0]);
+        let none = |vm: VmRates| assert!(found("vm-guest-clock", &vm).is_empty());
+        none(of("tsc", &["tsc", "acpi_pm"], Accelerator::Kvm));
+        none(of("hpet", &["hpet", "acpi_pm"], Accelerator::Kvm));
+        assert_eq!(found("vm-guest-clock", &of("hpet", &["tsc"], Accelerator::Tcg))[0].change, None);
+        // Where its exits were traced, it has to be read often.
+        let exits = |advice: Vec<Advice>| ProfileFindings {
+            exits: Some(GuestExits { advice, ..traced_exits() }),
+            ..ProfileFindings::default()
+        };
+        let by = |profile: &ProfileFindings| {
+            findings("vm-guest-clock", &Evidence { vm: Some(&slow), profile: Some(profile), ..Evidence::default() })
+        };
+        assert_eq!(by(&exits(Vec::new())), [""; 0]);
+        let reads =
+            Advice { rule: "pm-timer-clock".to_owned(), finding: "It reads it.".to_owned(), ..Advice::default() };
+        assert!(by(&exits(vec![reads]))[0].ends_with("it could use kvm-clock. It reads it."));
+    }
+}

@@ -1,0 +1,45 @@
+//! Settings of the kernel in a running VM, as the agent in it reads them. They are the guest's word.
+
+use crate::LiveSetting;
+use serde::{Deserialize, Serialize};
+
+/// The clock source in use; `available_clocksource` beside it has those that can be.
+pub const CLOCK_SOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// What is known of a guest's kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestSettings {
+    /// The clock source in use; null where the guest has no such file.
+    pub clock_source: Option<String>,
+    /// Those that it can use.
+    pub clock_sources: Vec<String>,
+    /// Its disks, of which it is known which of QEMU's they are.
+    pub disks: Vec<GuestDiskSettings>,
+}
+
+/// Settings of a disk in the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDiskSettings {
+    /// As [`crate::DiskSettings::name`].
+    pub disk: String,
+    /// The guest's name of it: `vda`.
+    pub name: String,
+    /// `write back`, `write through`; null where the guest's driver has no such file.
+    pub cache_type: Option<String>,
+    /// The I/O scheduler in use.
+    pub scheduler: Option<String>,
+    /// How much the guest reads ahead, KiB.
+    pub read_ahead_kb: Option<u64>,
+}
+
+impl GuestDiskSettings {
+    /// The setting of this disk in a file of its folder in /sys/block: `queue/scheduler`.
+    pub fn setting(&self, file: &str) -> LiveSetting {
+        LiveSetting::GuestFile { path: format!("/sys/block/{}/{file}", self.name) }
+    }
+}
+
+/// Whether a disk of a guest is named like that: it becomes a part of a path.
+pub fn is_disk_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < 32 && name.bytes().all(|b| b.is_ascii_alphanumeric())
+}

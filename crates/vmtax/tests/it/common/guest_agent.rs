@@ -1,0 +1,26 @@
+//! QEMU's guest agent in a guest that a test boots.
+
+use super::skipped;
+use std::path::Path;
+
+/// What starts it in the guest.
+pub const START_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
+    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
+    done\n\
+    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n";
+
+/// Whether it is installed; if not, that is said.
+pub fn has_agent() -> bool {
+    let is_here = Path::new("/usr/sbin/qemu-ga").exists();
+    if !is_here {
+        skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    }
+    is_here
+}
+
+/// The device with its port, whose socket is in this folder: QEMU runs as a user of its own.
+pub fn agent_device(folder: &Path) -> [String; 6] {
+    let chardev = format!("socket,path={}/agent.sock,server=on,wait=off,id=guests", folder.display());
+    let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
+    ["-device", "virtio-serial-pci,id=ports", "-chardev", &chardev, "-device", port].map(str::to_owned)
+}

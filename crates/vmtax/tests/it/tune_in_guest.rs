@@ -1,0 +1,126 @@
+//! `vmtax tune --vm` sets what the guest's kernel has set, by the agent in the guest: a clock, a cache, a read-ahead that are bad are
+//! found, changed, proven, and restored.
+
+use crate::common::{Place, Running, START_AGENT, Signal, agent_device, has_agent, json, until};
+use crate::kvm_guest::kvm;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use vmtax_model::testing::KvmGuest;
+
+/// What the guest's clock is, and what sets it.
+const CLOCK: &str = "clock=/sys/devices/system/clocksource/clocksource0/current_clocksource\n";
+/// Reads a clock of QEMU's.
+const READ_CLOCK: &str = "\
+    echo acpi_pm > $clock\n\
+    while :; do $vmtax agent run syscalls only=clock_gettime_vdso time=5 >/dev/null; done &\n\
+    while sleep 0.2; do cat $clock; done\n";
+/// Writes to one disk, reads another without a read-ahead, which a file has as it was when that was opened.
+const USE_DISKS: &str = "\
+    for d in /sys/block/vd*; do case $(cat $d/serial) in through) w=$d;; late) r=$d;; esac; done\n\
+    echo 0 > $r/queue/read_ahead_kb\n\
+    while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.02; done &\n\
+    while :; do dd if=/dev/${r##*/} of=/dev/null bs=4k count=50 2>/dev/null; echo 1 > /proc/sys/vm/drop_caches; done &\n\
+    while sleep 0.2; do echo $(cat $w/cache_type) $(cat $r/queue/read_ahead_kb); done\n";
+
+/// A KVM guest with QEMU's agent that runs a load, and prints what it has set again and again.
+struct Guest<'a> {
+    running: Running<'a>,
+    said: PathBuf,
+    pid: u32,
+}
+
+impl<'a> Guest<'a> {
+    /// One that has set what is `planted`. QEMU's sockets are in `folder`, which is all users': it runs as one of its own.
+    fn start(
+        place: &'a Place,
+        guest: &KvmGuest,
+        folder: &Path,
+        disks: &[&str],
+        load: &str,
+        planted: &str,
+    ) -> Guest<'a> {
+        let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.display());
+        let arguments = disks.iter().copied().chain(["-qmp", &qmp]).map(str::to_owned).chain(agent_device(folder));
+        let start = kvm(place, guest, "exec", "--machine kvm --rounds 1 -q");
+        let start = arguments.fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+        let said = place.path("said");
+        let script = format!("vmtax={}\n{START_AGENT}{load}", env!("CARGO_BIN_EXE_vmtax"));
+        let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(fs::File::create(&said).unwrap());
+        let mut guest = Guest { running: start.start(300), said, pid: 0 };
+        let said = guest.said.clone();
+        guest.pid = guest.running.until("the load runs", |place| {
+            (last_line(&said) == planted).then_some(())?;
+            let is_vm = |pid: u32| vmtax_vm::running().contains(&(pid as i32));
+            place.processes().into_iter().find(|process| is_vm(process.pid)).map(|process| process.pid)
+        });
+        guest
+    }
+
+    /// Tunes it, checks that the changes of these rules are kept, in the guest, too, and are restored.
+    fn check_tuned(self, planted: &str, tuned: &str, rules: &[&str]) -> Value {
+        let place = Place::new();
+        let vmtax = |words: &str| place.vmtax(words).env("XDG_RUNTIME_DIR", place.path(""));
+        let words = format!("tune --vm {} --apply --slice 0.25 --json --output out", self.pid);
+        let found = json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone();
+        for rule in rules {
+            assert_eq!(row(&found, rule)["verdict"], "keep", "{rule}: {found:#}");
+        }
+        until("the guest has what was kept", || (last_line(&self.said) == tuned).then_some(()));
+        vmtax("undo").succeeds().shows("in the guest");
+        until("the guest has what was planted", || (last_line(&self.said) == planted).then_some(()));
+        self.running.signal(Signal::INT);
+        self.running.outcome();
+        found
+    }
+}
+
+fn last_line(said: &Path) -> String {
+    fs::read_to_string(said).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
+}
+
+fn row(found: &Value, rule: &str) -> Value {
+    let rows = found["candidates"].as_array().unwrap();
+    rows.iter().find(|row| row["rule"] == rule).unwrap_or_else(|| panic!("no {rule}: {found:#}")).clone()
+}
+
+fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_cache_and_a_read_ahead_of_the_guests_are_changed_proven_and_restored() {
+    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
+    let (place, folder) = (Place::new(), shared_folder());
+    let image = folder.path().join("through.raw");
+    fs::write(&image, vec![7; 48 << 20]).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
+    let through = format!("if=none,id=written,format=raw,file={},cache=writethrough", image.display());
+    let late =
+        "if=none,id=read,format=raw,file.driver=null-co,file.size=32M,file.read-zeroes=on,file.latency-ns=5000000";
+    let devices = ["drive=written,id=disk-w,serial=through", "drive=read,id=disk-r,serial=late"];
+    let devices = devices.map(|device| format!("virtio-blk-pci,{device}"));
+    let disks = ["-drive", &through, "-device", &devices[0], "-drive", late, "-device", &devices[1]];
+    let planted = "write through 0";
+    let vm = Guest::start(&place, &guest, folder.path(), &disks, USE_DISKS, planted);
+    let found = vm.check_tuned(planted, "write back 128", &["vm-write-through", "vm-guest-read-ahead"]);
+    // Of each 5 ms the disk gives 4 KiB without a read-ahead.
+    let ratio = row(&found, "vm-guest-read-ahead")["confirmation"]["ratio"]["median"].as_f64().unwrap();
+    assert!(ratio < 0.3, "{ratio}: {found:#}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_clock_of_qemus_is_changed_in_the_guest_proven_and_restored() {
+    let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
+    let (place, folder) = (Place::new(), shared_folder());
+    let load = format!("{CLOCK}{READ_CLOCK}");
+    let vm = Guest::start(&place, &guest, folder.path(), &[], &load, "acpi_pm");
+    let found = vm.check_tuned("acpi_pm", "tsc", &["vm-guest-clock"]);
+    let ratio = row(&found, "vm-guest-clock")["confirmation"]["ratio"]["median"].as_f64().unwrap();
+    assert!(ratio < 0.8, "{ratio}: {found:#}");
+}
