@@ -67,7 +67,7 @@ def weight_of(bench, pid):
 
 def sleeping_iothread(bench):
     drive, file, device, options = bench.disk("d", ",cache=none,aio=native")
-    return bench.linux("read", "-object", "iothread,id=io0,poll-max-ns=0", drive, file, device, f"{options},iothread=io0")
+    return bench.bios(planted.reading(0x81, 14), "-object", "iothread,id=io0,poll-max-ns=0", drive, file, device, f"{options},iothread=io0")
 
 
 def polling(bench, pid):

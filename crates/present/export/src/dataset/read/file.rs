@@ -33,6 +33,7 @@ pub fn for_each_group(path: &Path, mut read: impl FnMut(&mut Group) -> Result<()
     let file = File::open(path)?;
     let most = (file.metadata()?.len() * MAX_ROWS_PER_BYTE).max(MAX_ROWS as u64);
     let mut unpacker = Unpacker::new()?;
+    pages::check_footer(&file)?;
     let parquet = SerializedFileReader::new(file.try_clone()?)?;
     let metadata = parquet.metadata();
     let mut all_rows = 0;

@@ -13,6 +13,14 @@ use zstd::bulk::Decompressor;
 const MAX_PAGE: usize = 128 << 20;
 /// Of a column in one group of rows.
 const MAX_COLUMN: usize = 1 << 30;
+/// The description's length and the file's magic number behind it, bytes.
+const FOOTER_TAIL: usize = 8;
+/// A description, bytes: some KiB for each column of each group.
+const MAX_FOOTER: u32 = 64 << 20;
+/// It has groups of columns of pages of statistics.
+const FOOTER_DEPTH: u32 = 16;
+/// Thrift's type of a structure.
+const STRUCTURE: u8 = 12;
 /// Thrift allows any depth; a header has structures of structures of statistics.
 const MAX_DEPTH: u32 = 8;
 
@@ -27,6 +35,23 @@ struct Header {
     levels: usize,
     /// Whether the rest is compressed, where the column is.
     is_compressed: bool,
+}
+
+/// Checks that the description at a file's end claims no list that is longer than itself: the library allocates what a list claims
+/// before it reads it.
+pub fn check_footer(file: &File) -> Result<(), ParquetError> {
+    let wrong = || ParquetError::General("the description at its end is damaged".to_owned());
+    let unread = |e: std::io::Error| ParquetError::External(Box::new(e));
+    let end = file.metadata().map_err(unread)?.len().checked_sub(FOOTER_TAIL as u64).ok_or_else(wrong)?;
+    let mut tail = [0; FOOTER_TAIL];
+    file.read_exact_at(&mut tail, end).map_err(unread)?;
+    let [a, b, c, d, magic @ ..] = tail;
+    let length = u32::from_le_bytes([a, b, c, d]);
+    let start =
+        end.checked_sub(length.into()).filter(|_| length <= MAX_FOOTER && magic == *b"PAR1").ok_or_else(wrong)?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, start).map_err(unread)?;
+    Thrift(&bytes).skip(STRUCTURE, FOOTER_DEPTH).ok_or_else(wrong)
 }
 
 /// Checks that the pages of a column are within its part of the file, and need as much memory as they and the column claim.
@@ -102,7 +127,7 @@ impl Thrift<'_> {
             match (field, kind) {
                 (2, 5) => header.uncompressed = self.size()?,
                 (3, 5) => header.compressed = self.size()?,
-                (8, 12) => self.second_version(&mut header)?,
+                (8, STRUCTURE) => self.second_version(&mut header)?,
                 _ => self.skip(kind, MAX_DEPTH)?,
             }
         }
@@ -184,7 +209,7 @@ impl Thrift<'_> {
                 let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
                 (0..count).try_for_each(|_| self.skip_element(byte & 15, depth))
             }
-            12 => {
+            STRUCTURE => {
                 let mut field = 0;
                 while let Some(kind) = self.field(&mut field)? {
                     self.skip(kind, depth)?;

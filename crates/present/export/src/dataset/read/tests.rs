@@ -95,6 +95,17 @@ fn a_page_larger_than_it_claims_is_refused() {
 }
 
 #[test]
+fn a_description_whose_list_is_longer_than_itself_is_refused() {
+    let folder = dataset(&["a", "b"]);
+    // A list of 10^9 texts, for which the library allocates 24 GB.
+    let long = include_bytes!("../../../../../../fuzz/corpus/dataset/figures-long-list");
+    fs::write(&of_table(&folder, "figures")[0], &long[1..]).unwrap();
+    let data = read(folder.path(), TODAY).unwrap();
+    assert_eq!(hosts(&data), ["b"]);
+    assert!(warns(&data, "the description at its end is damaged"), "{:?}", data.warnings);
+}
+
+#[test]
 fn the_same_run_twice_counts_once() {
     let folder = dataset(&["a", "b"]);
     for table in ["figures", "facts"] {
