@@ -191,7 +191,10 @@ impl TuneOptions {
             if let Some(change) = &cause.change {
                 let is_known = spec.candidates.iter().any(|known| known.change.settings == change.settings);
                 let is_host = change.cost == ChangeCost::HostSetting;
-                let why = if is_host && !self.allow.contains(&Allowed::Host) {
+                let by_command = matches!(spec.metric, Some(TuneMetric::Command { .. }));
+                let why = if change.metric.is_none() && !by_command {
+                    Some("the VM's own figures do not show whether it helps: `--metric-command CMD` tries it")
+                } else if is_host && !self.allow.contains(&Allowed::Host) {
                     Some("it changes the host for all its VMs: `--allow live,host` tries it")
                 } else if !is_host && !self.allow.is_empty() && !self.allow.contains(&Allowed::Live) {
                     Some("--allow does not name live")

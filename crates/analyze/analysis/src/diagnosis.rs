@@ -1,11 +1,14 @@
 //! Why a running VM is slow: what each observer found, as one list of causes.
 
 use crate::rates;
-use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmSamples};
+use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples};
 use vmtax_rules::Evidence;
 
 /// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
 const BY_COUNTERS: &str = "vcpu-run-queue-wait";
+
+/// A clock source that QEMU emulates, by the guest's settings.
+const SLOW_CLOCK: &str = "vm-guest-clock";
 
 /// What takes less of the time is no cause.
 const MIN_GAIN: f64 = 0.02;
@@ -31,10 +34,12 @@ pub fn diagnosis(
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
     let states = states.filter(|advice| advice.gain >= MIN_TRACED_GAIN);
     // Exits whose time is not known are listed with the profile.
-    let has_clock = causes.iter().any(|cause| cause.rule == "vm-guest-clock");
-    let exits = exits
-        .filter(|advice| advice.gain > 0.0 && !(has_clock && vmtax_rules::CLOCK_READ_RULES.contains(&&*advice.rule)));
+    let exits = exits.filter(|advice| advice.gain > 0.0);
     causes.extend(states.chain(exits).filter(|advice| !is_known(advice)).cloned());
+    let is_traced = profile.as_ref().and_then(|profile| profile.exits.as_ref()).is_some_and(|e| !e.reasons.is_empty());
+    if is_traced {
+        read_clock(&mut causes, &rates);
+    }
     // A rule of the counters that knows no figure has limits of its own.
     causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
     causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -44,12 +49,25 @@ pub fn diagnosis(
     Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, ended: false, missing })
 }
 
+/// Where VM exits are traced they say how often a slow clock is read: of the two causes theirs stays, with the change of the other.
+fn read_clock(causes: &mut Vec<Advice>, rates: &VmRates) {
+    let Some(at) = causes.iter().position(|cause| cause.rule == SLOW_CLOCK) else { return };
+    let slow = causes.remove(at);
+    let source = rates.settings.guest.as_ref().and_then(|guest| guest.clock_source.as_deref());
+    let rule = source.and_then(vmtax_rules::clock_read_rule);
+    if let Some(read) = causes.iter_mut().find(|cause| Some(&*cause.rule) == rule) {
+        read.change = slow.change;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
-    use vmtax_model::{DevicesFrom, GuestExits, Role, StateFindings, ThreadCounters, VmCounters};
+    use vmtax_model::{
+        DevicesFrom, ExitCount, ExitReason, GuestExits, Role, StateFindings, ThreadCounters, VmCounters,
+    };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
         let at = |at_ns, cpu_ns, wait_ns| VmCounters {
@@ -86,6 +104,30 @@ mod tests {
 
     fn rules(found: Option<VmDiagnosis>) -> Vec<String> {
         found.unwrap().causes.into_iter().map(|cause| cause.rule).collect()
+    }
+
+    #[test]
+    fn a_slow_clock_is_said_once_with_the_change_that_replaces_it() {
+        let mut slow = samples(400_000_000, 0);
+        slow.vm.accelerator = Some(vmtax_model::Accelerator::Kvm);
+        slow.after.settings.guest = Some(vmtax_model::GuestSettings {
+            clock_source: Some("acpi_pm".to_owned()),
+            clock_sources: vec!["tsc".to_owned(), "acpi_pm".to_owned()],
+            disks: Vec::new(),
+        });
+        assert_eq!(rules(diagnosis(&slow, None, None)), ["vm-guest-clock"], "exits were not traced");
+        let traced = |rule: &str, gain| {
+            let reason = ExitReason { reason: "io".to_owned(), exits: ExitCount::default() };
+            let advice = Advice { rule: rule.to_owned(), gain, ..Advice::default() };
+            let exits = GuestExits { reasons: vec![reason], advice: vec![advice], ..exits() };
+            Some(ProfileFindings { exits: Some(exits), ..ProfileFindings::default() })
+        };
+        let found = diagnosis(&slow, traced("pm-timer-clock", 0.3), None).unwrap();
+        let change = found.causes[0].change.as_ref().unwrap();
+        assert_eq!((found.causes.len(), &*found.causes[0].rule), (1, "pm-timer-clock"));
+        assert_eq!(change.settings[0].value, "tsc");
+        let other = diagnosis(&slow, traced("hpet-clock", 0.3), None).unwrap();
+        assert_eq!((other.causes.len(), &other.causes[0].change), (1, &None), "the guest reads another clock");
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod tests;
 pub use contention::why_run_queue_wait;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
 pub use rule::{Finding, Rule};
-pub use rules::{CLOCK_READ_RULES, MAX_TICK_HZ, rules};
+pub use rules::{MAX_TICK_HZ, clock_read_rule, rules};
 
 use vmtax_model::{Advice, HostFacts, Warning};
 

@@ -1,6 +1,5 @@
 //! Settings of the kernel in a running VM, as the agent in it reads them. They are the guest's word.
 
-use crate::LiveSetting;
 use serde::{Deserialize, Serialize};
 
 /// The clock source in use; `available_clocksource` beside it has those that can be.
@@ -33,11 +32,14 @@ pub struct GuestDiskSettings {
 }
 
 impl GuestDiskSettings {
-    /// The setting of this disk in a file of its folder in /sys/block: `queue/scheduler`.
-    pub fn setting(&self, file: &str) -> LiveSetting {
-        LiveSetting::GuestFile { path: format!("/sys/block/{}/{file}", self.name) }
+    /// A file of this disk's folder in /sys/block: `queue/scheduler`.
+    pub fn file(&self, file: &str) -> String {
+        format!("/sys/block/{}/{file}", self.name)
     }
 }
+
+/// Clock sources that need no VM exit, by the kernel's names.
+pub const FAST_CLOCK_SOURCES: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
 /// Whether a disk of a guest is named like that: it becomes a part of a path.
 pub fn is_disk_name(name: &str) -> bool {

@@ -86,7 +86,7 @@ pub use fleet::{
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits, VmExits};
-pub use guest_settings::{CLOCK_SOURCE_FILE, GuestDiskSettings, GuestSettings, is_disk_name};
+pub use guest_settings::{CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, GuestSettings, is_disk_name};
 pub use guest_tune::{
     GuestCandidate, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
     SecondScreening, TwinOf,

@@ -18,6 +18,9 @@ pub enum LiveSetting {
     GuestFile {
         /// The file.
         path: String,
+        /// The disk, by its device as QEMU names it, that is flushed after it is set: of a disk's write cache.
+        #[serde(default)]
+        flushed: Option<String>,
     },
     /// The CPUs on which a thread may run, as a list: `0-3,8`.
     Affinity {
@@ -51,7 +54,7 @@ impl LiveSetting {
     pub fn label(&self) -> String {
         match self {
             LiveSetting::HostFile { path } => path.display().to_string(),
-            LiveSetting::GuestFile { path } => format!("{path} in the guest"),
+            LiveSetting::GuestFile { path, .. } => format!("{path} in the guest"),
             LiveSetting::Affinity { tid } => format!("CPU affinity of TID {tid}"),
             LiveSetting::DiskLimits { device } => format!("I/O limits of {device}"),
             LiveSetting::QomProperty { path, property } => format!("{property} of {path}"),
@@ -81,8 +84,8 @@ pub struct LiveChange {
     pub action: String,
     /// Whether the VM alone changes ([`ChangeCost::Live`]) or its host, too.
     pub cost: ChangeCost,
-    /// What shows whether it helps.
-    pub metric: LiveMetric,
+    /// What shows whether it helps; null where none of the VM's own figures does, and only the user's command can.
+    pub metric: Option<LiveMetric>,
     /// The disk whose requests show it, as [`crate::DiskSettings::name`]; null for all, and where it is no figure of disks.
     #[serde(default)]
     pub disk: Option<String>,

@@ -183,7 +183,7 @@ mod tests {
         let change = LiveChange {
             action: "Remove the I/O limits of disk0".to_owned(),
             cost: ChangeCost::Live,
-            metric: LiveMetric::Latency,
+            metric: Some(LiveMetric::Latency),
             disk: None,
             settings: Vec::new(),
         };

@@ -27,8 +27,13 @@ pub(super) fn undo_interrupted() {
     }
 }
 
-fn line(Undone { setting, value, error }: &Undone) -> String {
+fn line(Undone { setting, value, has_ended, error }: &Undone) -> String {
     match error {
+        None if *has_ended => {
+            format!(
+                "not set any more: {setting} ended with the VM, its guest's boot, or the thread or group that had it"
+            )
+        }
         None => format!("restored: {setting} is {value}"),
         Some(error) => format!("not restored: {error}"),
     }

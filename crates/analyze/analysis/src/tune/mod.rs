@@ -29,11 +29,11 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
     let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
     Some(TuneFindings {
-        metric: metric(spec, &vm, first_of(spec, &kept)),
+        metric: metric(spec, &vm, deciding_change(spec, &kept)),
         moved: if kept.is_empty() {
             Vec::new()
         } else {
-            moved::moved(&vm, records, phase, &kept, first_of(spec, &kept))
+            moved::moved(&vm, records, phase, &kept, deciding_change(spec, &kept))
         },
         vm,
         applied: spec.apply,
@@ -46,8 +46,8 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     })
 }
 
-/// The first change that is kept, else the first.
-fn first_of<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveChange> {
+/// The change whose figure decides for all that are kept: the first of them, else the first.
+fn deciding_change<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveChange> {
     let first = kept.first().and_then(|first| spec.candidates.get(*first)).or(spec.candidates.first());
     first.map(|candidate| &candidate.change)
 }

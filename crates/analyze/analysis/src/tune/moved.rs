@@ -3,7 +3,7 @@
 use super::series::figure;
 use crate::pairs::Series;
 use crate::{estimate, rates};
-use vmtax_model::{BeforeAfter, LiveChange, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates};
+use vmtax_model::{BeforeAfter, LiveChange, LiveMetric, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates};
 
 /// A figure: its name, which is that of its [`vmtax_model::LiveMetric`] where there is one; its unit; how it is read.
 type Figure = (&'static str, &'static str, fn(&VmRates) -> Option<f64>);
@@ -31,13 +31,13 @@ const FIGURES: [Figure; 13] = [
     ("VM exits", "per second", |vm| vm.exits.map(|exits| exits.per_s)),
 ];
 
-/// The figures of all pairs of a phase in which these candidates change; first that of the disk for which the first of them is meant.
+/// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether `change` helps.
 pub(super) fn moved(
     vm: &VmFacts,
     records: &[TuneRecord],
     phase: TunePhase,
     changed: &[usize],
-    meant: Option<&LiveChange>,
+    change: Option<&LiveChange>,
 ) -> Vec<BeforeAfter> {
     let of = |block: &TuneBlock| rates(vm, &block.before, &block.after);
     let pairs = records.iter().filter_map(|record| match record {
@@ -47,9 +47,10 @@ pub(super) fn moved(
         _ => None,
     });
     let pairs: Vec<(VmRates, VmRates)> = pairs.collect();
-    let of_disk = meant.filter(|change| of_one_disk(vm, change).is_some()).and_then(|change| {
-        let (_, unit, _) = FIGURES.iter().find(|(name, ..)| *name == change.metric.label())?;
-        row(&pairs, label(vm, change), unit, |rates| figure(change.metric, change.disk.as_deref(), rates))
+    let of_disk = change.filter(|change| of_one_disk(vm, change).is_some()).and_then(|change| {
+        let metric = change.metric?;
+        let (_, unit, _) = FIGURES.iter().find(|(name, ..)| *name == metric.label())?;
+        row(&pairs, label(vm, change), unit, |rates| figure(metric, change.disk.as_deref(), rates))
     });
     let of_vm = FIGURES.iter().filter_map(|(name, unit, read)| row(&pairs, (*name).to_owned(), unit, read));
     of_disk.into_iter().chain(of_vm).collect()
@@ -58,7 +59,7 @@ pub(super) fn moved(
 /// What the figure is called by which a change is measured.
 pub(super) fn label(vm: &VmFacts, change: &LiveChange) -> String {
     let of_disk = of_one_disk(vm, change).map_or_else(String::new, |disk| format!(", {disk}"));
-    format!("{}{of_disk}", change.metric.label())
+    format!("{}{of_disk}", change.metric.map_or("", LiveMetric::label))
 }
 
 /// The disk that alone shows whether a change helps, where the VM has others, too.

@@ -42,7 +42,8 @@ fn cost(spec: &TuneSpec, candidate: &Candidate, vm: &VmFacts, block: &TuneBlock)
         Some(TuneMetric::Vm(metric)) => (figure(*metric, None, &rates()?)?, metric.is_rate()),
         None => {
             let LiveChange { metric, disk, .. } = &candidate.change;
-            (figure(*metric, disk.as_deref(), &rates()?)?, metric.is_rate())
+            let metric = (*metric)?;
+            (figure(metric, disk.as_deref(), &rates()?)?, metric.is_rate())
         }
     };
     Some(if is_rate { 1.0 / value } else { value }).filter(|cost| cost.is_finite() && *cost > 0.0)

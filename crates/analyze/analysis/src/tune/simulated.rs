@@ -18,7 +18,7 @@ fn candidate(number: usize) -> Candidate {
     let change = LiveChange {
         action: format!("change {number}"),
         cost: ChangeCost::Live,
-        metric: LiveMetric::Latency,
+        metric: Some(LiveMetric::Latency),
         disk: None,
         settings: Vec::new(),
     };

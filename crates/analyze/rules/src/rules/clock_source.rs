@@ -5,7 +5,7 @@ use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::count;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
-const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+const FILE: &str = vmtax_model::CLOCK_SOURCE_FILE;
 const SOURCE: &str = "Linux kernel commit ad3610919e6f: an access that QEMU handles costs some 5,800 cycles; reading the TSC \
                       takes some 25 ns";
 

@@ -47,7 +47,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
             change: Some(LiveChange {
                 action: "Let KVM poll for no halted vCPU".to_owned(),
                 cost: ChangeCost::HostSetting,
-                metric: LiveMetric::Requests,
+                metric: Some(LiveMetric::Requests),
                 disk: None,
                 settings: vec![SettingValue {
                     setting: LiveSetting::HostFile { path: "/sys/module/kvm/parameters/halt_poll_ns".into() },

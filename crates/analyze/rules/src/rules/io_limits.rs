@@ -84,8 +84,11 @@ fn group_limits(limits: &IoLimits, sets: bool) -> BTreeMap<String, u64> {
     value
 }
 
-/// No limits, which `vmtax tune` can try.
-pub(super) fn without_limits(disk: &DiskSettings, limits: &IoLimits) -> LiveChange {
+/// No limits, which `vmtax tune` can try; the disks of a group are limited together.
+pub(super) fn without_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> LiveChange {
+    let group = |disk: &DiskSettings| disk.limits.as_ref().map(|limits| limits.group.clone());
+    let is_alone = limits.group.is_empty()
+        || vm.settings.disks.iter().filter_map(group).filter(|group| *group == limits.group).count() == 1;
     let (setting, value) = if limits.is_object {
         let property = LiveSetting::QomProperty { path: group_path(limits), property: "limits".to_owned() };
         (property, json!(group_limits(limits, false)))
@@ -95,8 +98,8 @@ pub(super) fn without_limits(disk: &DiskSettings, limits: &IoLimits) -> LiveChan
     LiveChange {
         action: format!("Remove the I/O limits of {}", disk.name),
         cost: ChangeCost::Live,
-        metric: LiveMetric::Latency,
-        disk: Some(disk.name.clone()),
+        metric: Some(LiveMetric::Latency),
+        disk: is_alone.then(|| disk.name.clone()),
         settings: vec![SettingValue { setting, value: value.to_string() }],
     }
 }

@@ -31,7 +31,7 @@ mod vm_virtiofsd;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
-pub use vm_guest::CLOCK_READ_RULES;
+pub use vm_guest::clock_read_rule;
 
 use crate::Rule;
 

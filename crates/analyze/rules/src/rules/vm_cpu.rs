@@ -94,7 +94,7 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
         setting: "cpu.weight",
         value: "DEFAULT",
         action: "Give the VM's group the same weight as others; they get less CPU time then",
-        line: "echo DEFAULT | sudo tee WEIGHT_FILE # libvirt: virsh schedinfo VM --live cpu_shares=DEFAULT",
+        line: "echo DEFAULT | sudo tee WEIGHT_FILE",
         cost: Some(ChangeCost::HostSetting),
         read_back: "WEIGHT_FILE",
         undo: "echo WEIGHT | sudo tee WEIGHT_FILE",
@@ -121,12 +121,11 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
                     ("DEFAULT", low.default.to_string()),
                     ("WEIGHT_FILE", shell_line(&[file])),
                     ("WEIGHT", low.weight.to_string()),
-                    ("VM", vm.argument()),
                 ],
                 change: Some(LiveChange {
                     action: format!("Give {} the default CPU weight", low.file.display()),
                     cost: ChangeCost::HostSetting,
-                    metric: LiveMetric::Run,
+                    metric: Some(LiveMetric::Run),
                     disk: None,
                     settings: vec![SettingValue { setting, value: low.default.to_string() }],
                 }),
@@ -208,8 +207,13 @@ fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
 
 /// A change of the VM's CPU time; none without a setting.
 fn live(action: &str, settings: Vec<SettingValue>) -> Option<LiveChange> {
-    let change =
-        LiveChange { action: action.to_owned(), cost: ChangeCost::Live, metric: LiveMetric::Run, disk: None, settings };
+    let change = LiveChange {
+        action: action.to_owned(),
+        cost: ChangeCost::Live,
+        metric: Some(LiveMetric::Run),
+        disk: None,
+        settings,
+    };
     Some(change).filter(|change| !change.settings.is_empty())
 }
 
@@ -275,7 +279,7 @@ mod tests {
         );
         assert!(says("vm-low-weight", &of(0.04)).is_empty());
         let found = advice("vm-low-weight", &Evidence { vm: Some(&of(0.4)), ..Evidence::default() });
-        assert!(found[0].remedies[0].line.starts_with("echo 100 | sudo tee /sys/fs/cgroup/vm/cpu.weight # libvirt"));
+        assert!(found[0].remedies[0].line.starts_with("echo 100 | sudo tee /sys/fs/cgroup/vm/cpu.weight"));
         assert_eq!(found[0].remedies[0].undo, "echo 10 | sudo tee /sys/fs/cgroup/vm/cpu.weight");
     }
 

@@ -55,7 +55,7 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
                     ("READ_BACK", read_limits(vm, settings, limits)),
                     ("VM", vm.argument()),
                 ],
-                change: Some(without_limits(settings, limits)),
+                change: Some(without_limits(vm, settings, limits)),
                 ..Finding::default()
             })
         })
@@ -106,7 +106,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                     ("CACHE_DISK", if is_virtio(settings) { "vda" } else { "sda" }.to_owned()),
                     ("DISK_NAME", disk.name.clone()),
                 ],
-                change: vm.settings.in_guest(&disk.name).and_then(written_back),
+                change: vm.settings.in_guest(&disk.name).and_then(|guest| written_back(settings, guest)),
                 unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
             })
         })
@@ -165,15 +165,20 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
     },
 };
 
-/// The guest flushes when it wants its writes to last, which `vmtax tune` can try where an agent in it sets that.
-fn written_back(disk: &GuestDiskSettings) -> Option<LiveChange> {
-    let is_through = disk.cache_type.as_deref() == Some("write through");
+/// The guest flushes when its writes have to be durable, which `vmtax tune` can try where an agent in it sets that.
+fn written_back(disk: &DiskSettings, guest: &GuestDiskSettings) -> Option<LiveChange> {
+    let is_through = guest.cache_type.as_deref() == Some("write through");
+    // What was written meanwhile is not durable when each write is again.
+    let setting = LiveSetting::GuestFile { path: guest.file("cache_type"), flushed: Some(disk.device.clone()) };
     is_through.then(|| LiveChange {
-        action: format!("Let the guest decide when to flush its writes on {}", disk.name),
+        action: format!(
+            "Let the guest decide when to flush its writes on {} (without a flush a crash of the host loses the last ones)",
+            guest.name
+        ),
         cost: ChangeCost::Live,
-        metric: LiveMetric::WriteLatency,
-        disk: Some(disk.disk.clone()),
-        settings: vec![SettingValue { setting: disk.setting("cache_type"), value: "write back".to_owned() }],
+        metric: Some(LiveMetric::WriteLatency),
+        disk: Some(guest.disk.clone()),
+        settings: vec![SettingValue { setting, value: "write back".to_owned() }],
     })
 }
 
@@ -213,7 +218,7 @@ fn larger_cache(disk: &DiskSettings, image: &Qcow2Settings) -> Option<LiveChange
     is_first_node.then(|| LiveChange {
         action: format!("Give the qcow2 image of {} an L2 cache of {}", disk.name, bytes(full)),
         cost: ChangeCost::Live,
-        metric: LiveMetric::Latency,
+        metric: Some(LiveMetric::Latency),
         disk: Some(disk.name.clone()),
         settings: vec![SettingValue { setting, value: full.to_string() }],
     })

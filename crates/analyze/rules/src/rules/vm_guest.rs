@@ -5,22 +5,27 @@ use crate::evidence::MIN_SHARE;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{bytes, significant};
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, GuestDiskSettings, IoRates, LiveChange, LiveMetric, LiveSetting,
-    Remedy, SettingPlace, SettingValue, VmRates,
+    Accelerator, CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
+    LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
 };
 
-/// Rules of VM exits that find the same clock by how often it is read.
-pub const CLOCK_READ_RULES: [&str; 2] = ["pm-timer-clock", "hpet-clock"];
-/// Clock sources that QEMU emulates.
-const EMULATED_CLOCKS: [&str; 2] = ["acpi_pm", "hpet"];
-/// Schedulers that hold requests back on a disk which the host schedules, too.
+/// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
+const EMULATED_CLOCKS: [(&str, &str); 2] = [("acpi_pm", "pm-timer-clock"), ("hpet", "hpet-clock")];
+/// Schedulers that hold requests back.
 const SCHEDULERS: [&str; 2] = ["bfq", "kyber"];
+/// Fewer requests a second are not worth another scheduler.
+const BUSY_PER_S: f64 = 500.0;
 /// Less read-ahead than this, KiB, is as good as none.
 const MIN_READ_AHEAD_KB: u64 = 32;
 /// Linux' own, KiB.
 const READ_AHEAD_KB: u64 = 128;
-/// A longer read, bytes, is no page that a read-ahead would have fetched with others.
+/// Of a longer read, bytes, read-ahead makes no larger one.
 const MAX_READ: f64 = 65536.0;
+
+/// The rule of VM exits that finds reads of this clock source; `None` for one that QEMU does not emulate.
+pub fn clock_read_rule(clock_source: &str) -> Option<&'static str> {
+    EMULATED_CLOCKS.iter().find(|(source, _)| *source == clock_source).map(|(_, rule)| *rule)
+}
 
 /// A file of the guest's that gets another value.
 const fn in_guest(
@@ -43,41 +48,34 @@ const fn in_guest(
 
 pub(super) const VM_GUEST_CLOCK: Rule = Rule {
     id: "vm-guest-clock",
-    finds: "a guest whose clock source is a device of QEMU's (ACPI PM timer, HPET), though it has a better one; where VM exits are traced, one that it reads often",
+    finds: "a guest whose clock source is a device that QEMU emulates (ACPI PM timer, HPET), though it has a faster one; where VM exits are traced, pm-timer-clock and hpet-clock say how often it is read",
     remedies: &[in_guest(
         CLOCK_SOURCE_FILE,
         "Let the guest read a clock that needs no exit",
         "echo VALUE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource # in the guest",
-        "echo BEFORE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        "echo BEFORE | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource # in the guest",
     )],
     source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
-    evaluate: |evidence| evidence.vm.and_then(|vm| clock(vm, evidence)).into_iter().collect(),
+    evaluate: |evidence| evidence.vm.and_then(clock).into_iter().collect(),
 };
 
-fn clock(vm: &VmRates, evidence: &Evidence<'_>) -> Option<Finding> {
+fn clock(vm: &VmRates) -> Option<Finding> {
     let guest = vm.settings.guest.as_ref()?;
-    let now = guest.clock_source.as_deref().filter(|now| EMULATED_CLOCKS.contains(now))?;
+    let now = guest.clock_source.as_deref().filter(|now| clock_read_rule(now).is_some())?;
     // The guest's kernel names the best first.
-    let best = guest.clock_sources.iter().find(|source| !EMULATED_CLOCKS.contains(&&***source))?;
-    let exits = evidence.profile.and_then(|profile| profile.exits.as_ref()).filter(|exits| !exits.reasons.is_empty());
-    let reads = exits.map(|exits| exits.advice.iter().find(|advice| CLOCK_READ_RULES.contains(&&*advice.rule)));
-    let (gain, often) = match reads {
-        Some(reads) => (reads?.gain, format!(" {}", reads?.finding)),
-        None => (0.0, String::new()),
-    };
+    let best = guest.clock_sources.iter().find(|source| FAST_CLOCK_SOURCES.contains(&&***source))?;
     let change = LiveChange {
         action: format!("Let the guest read its time from {best}"),
         cost: ChangeCost::Live,
-        metric: LiveMetric::Exits,
+        metric: Some(LiveMetric::Exits),
         disk: None,
         settings: vec![SettingValue {
-            setting: LiveSetting::GuestFile { path: CLOCK_SOURCE_FILE.to_owned() },
+            setting: LiveSetting::GuestFile { path: CLOCK_SOURCE_FILE.to_owned(), flushed: None },
             value: best.clone(),
         }],
     };
     Some(Finding {
-        text: format!("The guest's clock source is {now}, a device that QEMU emulates; it could use {best}.{often}"),
-        gain,
+        text: format!("The guest's clock source is {now}, a device that QEMU emulates; it could use {best}."),
         values: vec![("VALUE", best.clone()), ("BEFORE", now.to_owned())],
         // Under TCG no VM exits show whether it helps.
         change: (vm.accelerator == Some(Accelerator::Kvm)).then_some(change),
@@ -87,26 +85,27 @@ fn clock(vm: &VmRates, evidence: &Evidence<'_>) -> Option<Finding> {
 
 pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
     id: "vm-guest-scheduler",
-    finds: "a guest that schedules the requests of a busy disk by bfq or kyber, which the host schedules again",
+    finds: "a guest that schedules the requests of a disk by bfq or kyber, 500 a second and more",
     remedies: &[in_guest(
         "/sys/block/GUEST_DISK/queue/scheduler",
-        "Let the guest pass requests on as they come",
+        "Let the guest pass requests on as they come; its processes have no I/O priorities then",
         "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/scheduler # in the guest",
-        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/scheduler",
+        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/scheduler # in the guest",
     )],
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {
             let now = disk.scheduler.as_deref().filter(|now| SCHEDULERS.contains(now))?;
             let text = format!(
-                "The guest schedules the requests of {} ({}) by {now}, {} a second, and the host schedules them again.",
+                "The guest schedules the requests of {} ({}) by {now}, {} a second.",
                 disk.disk,
                 disk.name,
                 significant(io.per_s())
             );
             let action = format!("Set the guest's I/O scheduler of {} to none", disk.name);
-            let change = change(disk, "queue/scheduler", "none".to_owned(), action, LiveMetric::Requests);
-            (io.per_s() >= MIN_PER_S).then(|| Finding {
+            // A scheduler merges requests: their number tells nothing.
+            let change = change(disk, "queue/scheduler", "none".to_owned(), action, Some(LiveMetric::Throughput));
+            (io.per_s() >= BUSY_PER_S).then(|| Finding {
                 text,
                 values: values(disk, "none".to_owned(), now.to_owned()),
                 change: Some(change),
@@ -118,12 +117,12 @@ pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
 
 pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
     id: "vm-guest-read-ahead",
-    finds: "a guest that reads ahead next to nothing, and waits for small reads of that disk for a twentieth of the time and more",
+    finds: "a guest with a read-ahead below 32 KiB that waits for small reads of that disk for a twentieth of the time and more",
     remedies: &[in_guest(
         "/sys/block/GUEST_DISK/queue/read_ahead_kb",
         "Let the guest read ahead, in files that it opens from then on; random reads take longer by it",
         "echo VALUE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb # in the guest",
-        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb",
+        "echo BEFORE | sudo tee /sys/block/GUEST_DISK/queue/read_ahead_kb # in the guest",
     )],
     source: "TuneD, profile throughput-performance: readahead",
     evaluate: |evidence| {
@@ -139,7 +138,8 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
             );
             let waits = io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
             let action = format!("Let the guest read {READ_AHEAD_KB} KiB ahead on {}", disk.name);
-            let change = change(disk, "queue/read_ahead_kb", READ_AHEAD_KB.to_string(), action, LiveMetric::Throughput);
+            // What was read ahead for nothing counts like what the guest asked for.
+            let change = change(disk, "queue/read_ahead_kb", READ_AHEAD_KB.to_string(), action, None);
             (waits && each <= MAX_READ).then(|| Finding {
                 text,
                 values: values(disk, READ_AHEAD_KB.to_string(), now.to_string()),
@@ -163,8 +163,15 @@ fn each_guest_disk(
     vm.settings.guest.iter().flat_map(|guest| guest.disks.iter().filter_map(found)).collect()
 }
 
-fn change(disk: &GuestDiskSettings, file: &str, value: String, action: String, metric: LiveMetric) -> LiveChange {
-    let settings = vec![SettingValue { setting: disk.setting(file), value }];
+fn change(
+    disk: &GuestDiskSettings,
+    file: &str,
+    value: String,
+    action: String,
+    metric: Option<LiveMetric>,
+) -> LiveChange {
+    let setting = LiveSetting::GuestFile { path: disk.file(file), flushed: None };
+    let settings = vec![SettingValue { setting, value }];
     LiveChange { action, cost: ChangeCost::Live, metric, disk: Some(disk.disk.clone()), settings }
 }
 
@@ -175,11 +182,8 @@ fn values(disk: &GuestDiskSettings, value: String, before: String) -> Vec<(&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_evidence::{advice, findings};
-    use std::collections::BTreeMap;
-    use vmtax_model::{
-        Advice, DevicesFrom, DiskRates, ExitCount, ExitReason, GuestExits, GuestSettings, ProfileFindings, VmSettings,
-    };
+    use crate::test_evidence::advice;
+    use vmtax_model::{Advice, DiskRates, GuestSettings, VmSettings};
 
     fn vm(disk: GuestDiskSettings, io: IoRates) -> VmRates {
         let disk = GuestDiskSettings { disk: "data".to_owned(), name: "vdb".to_owned(), ..disk };
@@ -187,21 +191,6 @@ mod tests {
         let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
         let rates = DiskRates { name: "data".to_owned(), io: Some(io), ..DiskRates::default() };
         VmRates { disks: vec![rates], settings, ..VmRates::default() }
-    }
-
-    fn traced_exits() -> GuestExits {
-        let reason = ExitReason { reason: "io".to_owned(), exits: ExitCount::default() };
-        GuestExits {
-            seconds: 1.0,
-            vcpus: Vec::new(),
-            reasons: vec![reason],
-            addresses: Vec::new(),
-            devices_from: DevicesFrom::MemoryTree,
-            timing: String::new(),
-            lost: 0,
-            counters: BTreeMap::new(),
-            advice: Vec::new(),
-        }
     }
 
     fn found(id: &str, vm: &VmRates) -> Vec<Advice> {
@@ -217,13 +206,13 @@ mod tests {
         let advice = &of("bfq", 900.0)[0];
         assert_eq!(
             advice.finding.replace('\u{a0}', " "),
-            "The guest schedules the requests of data (vdb) by bfq, 900 a second, and the host schedules them again."
+            "The guest schedules the requests of data (vdb) by bfq, 900 a second."
         );
         assert_eq!(advice.remedies[0].line, "echo none | sudo tee /sys/block/vdb/queue/scheduler # in the guest");
-        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/vdb/queue/scheduler");
-        let setting = LiveSetting::GuestFile { path: "/sys/block/vdb/queue/scheduler".to_owned() };
+        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/vdb/queue/scheduler # in the guest");
+        let setting = LiveSetting::GuestFile { path: "/sys/block/vdb/queue/scheduler".to_owned(), flushed: None };
         assert_eq!(advice.change.as_ref().unwrap().settings, [SettingValue { setting, value: "none".to_owned() }]);
-        assert!(of("none", 900.0).is_empty() && of("mq-deadline", 900.0).is_empty() && of("bfq", 2.0).is_empty());
+        assert!(of("none", 900.0).is_empty() && of("mq-deadline", 900.0).is_empty() && of("bfq", 200.0).is_empty());
     }
 
     #[test]
@@ -269,19 +258,7 @@ mod tests {
         assert!(advice.remedies[0].undo.starts_with("echo acpi_pm | sudo tee "), "{:?}", advice.remedies[0]);
         let none = |vm: VmRates| assert!(found("vm-guest-clock", &vm).is_empty());
         none(of("tsc", &["tsc", "acpi_pm"], Accelerator::Kvm));
-        none(of("hpet", &["hpet", "acpi_pm"], Accelerator::Kvm));
+        none(of("hpet", &["hpet", "acpi_pm", "jiffies", "$(reboot)"], Accelerator::Kvm));
         assert_eq!(found("vm-guest-clock", &of("hpet", &["tsc"], Accelerator::Tcg))[0].change, None);
-        // Where its exits were traced, it has to be read often.
-        let exits = |advice: Vec<Advice>| ProfileFindings {
-            exits: Some(GuestExits { advice, ..traced_exits() }),
-            ..ProfileFindings::default()
-        };
-        let by = |profile: &ProfileFindings| {
-            findings("vm-guest-clock", &Evidence { vm: Some(&slow), profile: Some(profile), ..Evidence::default() })
-        };
-        assert_eq!(by(&exits(Vec::new())), [""; 0]);
-        let reads =
-            Advice { rule: "pm-timer-clock".to_owned(), finding: "It reads it.".to_owned(), ..Advice::default() };
-        assert!(by(&exits(vec![reads]))[0].ends_with("it could use kvm-clock. It reads it."));
     }
 }

@@ -27,6 +27,8 @@ const MANY_WAKE_UPS_PER_S: f64 = 200.0;
 const BUSY_WITH_COMMANDS: f64 = 0.2;
 /// QEMU's own `poll-max-ns`.
 const POLL_MAX_NS: u64 = 32768;
+/// Requests that take longer do not come while an iothread polls.
+const MAX_QAVG_NS: f64 = 5e5;
 /// Where vCPUs wait longer for their CPUs, a thread that polls takes them away.
 const MAX_READY: f64 = 0.1;
 /// QEMU's thread that reads commands, by its name.
@@ -78,12 +80,12 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
 
 pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
     id: "vm-iothread-sleeps",
-    finds: "an iothread that does not poll, though it serves a disk with one request at a time, and the vCPUs get their CPUs",
+    finds: "an iothread that does not poll, though it serves one disk with fewer than one request in flight on average, each below half a millisecond, and the vCPUs get their CPUs",
     remedies: &[Remedy {
         place: SettingPlace::Qmp,
         setting: "iothread.poll-max-ns",
         value: "32768",
-        action: "Let the iothread poll for the next request before it sleeps",
+        action: "Let the iothread poll for the next request before it sleeps; polling takes CPU time",
         line: "POLL",
         cost: Some(ChangeCost::Live),
         read_back: "QMP query-iothreads: poll-max-ns",
@@ -98,9 +100,10 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let name = disk.iothread.as_ref()?;
             let iothread = vm.settings.iothreads.iter().find(|known| known.name == *name && known.poll_max_ns == 0)?;
             let io = vm.disks.iter().find(|known| known.name == disk.name)?.io?;
-            let in_flight = waiting(io.per_s(), io.qavg_ns?);
+            let (qavg, in_flight) = (io.qavg_ns?, waiting(io.per_s(), io.qavg_ns?));
+            let is_alone = vm.settings.disks.iter().filter(|other| other.iothread == disk.iothread).count() == 1;
             let text = format!(
-                "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, one at a time.",
+                "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
                 iothread.name,
                 disk.name,
                 significant(io.per_s())
@@ -108,14 +111,14 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let path = format!("/objects/{name}");
             let set = |ns: u64| qmp(vm, "qom-set", &json!({ "path": path, "property": "poll-max-ns", "value": ns }));
             let setting = LiveSetting::QomProperty { path: path.clone(), property: "poll-max-ns".to_owned() };
-            let is_one_at_a_time = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0;
-            is_one_at_a_time.then(|| Finding {
+            let is_short = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && qavg < MAX_QAVG_NS;
+            (is_short && is_alone).then(|| Finding {
                 text,
                 values: vec![("POLL", set(POLL_MAX_NS)), ("SLEEP", set(0))],
                 change: Some(LiveChange {
                     action: format!("Let the iothread {name} poll before it sleeps"),
                     cost: ChangeCost::Live,
-                    metric: LiveMetric::Requests,
+                    metric: Some(LiveMetric::Requests),
                     disk: Some(disk.name.clone()),
                     settings: vec![SettingValue { setting, value: POLL_MAX_NS.to_string() }],
                 }),
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iothread_that_does_not_poll_is_found_where_requests_come_one_at_a_time() {
+    fn an_iothread_that_does_not_poll_is_found_where_few_requests_are_in_flight() {
         let of = |poll_max_ns, qavg_ns, ready| {
             let io = IoRates { reads_per_s: 4000.0, qavg_ns: Some(qavg_ns), ..IoRates::default() };
             let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(
             says("vm-iothread-sleeps", &of(0, 8e4, 0.01)),
             [
-                "The iothread io0 sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, one at a time."
+                "The iothread io0 sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, fewer than one in flight on average."
             ]
         );
         let none = [of(32768, 8e4, 0.01), of(0, 9e5, 0.01), of(0, 8e4, 0.3)];

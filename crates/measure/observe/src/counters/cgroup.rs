@@ -67,12 +67,13 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     groups.cpu.iter().filter_map(limited).collect()
 }
 
-/// The CPU weights of these groups that are below the kernel's default.
+/// The CPU weights of these groups that are below the kernel's default. A group of `cpu.idle` has none.
 pub fn low_cpu_weights(groups: &Cgroups) -> Vec<CpuWeight> {
     let low = |folder: &PathBuf| {
         [("cpu.weight", 100), ("cpu.shares", 1024)].into_iter().find_map(|(name, default)| {
             let file = folder.join(name);
-            let weight = fs::read_to_string(&file).ok()?.trim().parse().ok().filter(|weight| *weight < default)?;
+            let weight =
+                fs::read_to_string(&file).ok()?.trim().parse().ok().filter(|weight| (1..default).contains(weight))?;
             Some(CpuWeight { file, weight, default })
         })
     };

@@ -12,7 +12,7 @@ use vmtax_model::{
 };
 use vmtax_observe::has_ended;
 use vmtax_recording::{RecordingError, TrialFiles};
-use vmtax_vm::{Fleet, Level};
+use vmtax_vm::{Fleet, Level, MachineError};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.
 const COUNTERS: f64 = 0.4;
@@ -83,10 +83,24 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid: spec.pid })?;
     wait(spec.time().mul_f64(COUNTERS), &|| stop.load(Ordering::Relaxed));
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
+    let mut missing = Vec::new();
     if level >= Level::Histograms {
-        after.settings.guest = fleet.vm(spec.pid).and_then(|vm| vm.guest_settings(&after.settings.disks));
+        match fleet.vm(spec.pid).and_then(|vm| vm.guest_settings(&after.settings.disks)) {
+            Some(Ok(settings)) => after.settings.guest = Some(settings),
+            Some(Err(error)) => missing.push(guest_not_read(&error)),
+            None => {}
+        }
     }
-    Ok(VmSamples { schema: SCHEMA, vm, before, after, missing: Vec::new() })
+    Ok(VmSamples { schema: SCHEMA, vm, before, after, missing })
+}
+
+/// Why the guest's own settings are not known.
+fn guest_not_read(error: &MachineError) -> Missing {
+    Missing {
+        what: "settings of the guest's kernel".to_owned(),
+        why: error.to_string(),
+        fix: "start qemu-guest-agent in the guest, and let it read files (guest-file-open, guest-file-read)".to_owned(),
+    }
 }
 
 /// Why an observer did not observe; an error where nothing can be stored either.

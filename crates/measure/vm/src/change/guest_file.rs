@@ -3,58 +3,68 @@
 use crate::MachineError;
 use crate::host_settings::in_effect;
 use crate::vm::Vm;
+use crate::vmm::qemu::agent_file;
 use crate::vmm::qemu::guest_agent::{Ask, GuestAgent};
-use crate::vmm::qemu::guest_file;
 use std::time::Duration;
-use vmtax_model::{CLOCK_SOURCE_FILE, is_disk_name};
+use vmtax_model::{CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, is_disk_name};
 
-/// How long the agent may take over one answer.
+/// How long the agent may take over a file.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Files of a disk that may be set.
-const OF_A_DISK: [&str; 3] = ["cache_type", "queue/scheduler", "queue/read_ahead_kb"];
+/// What tells one boot of a guest from the next.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// More read-ahead, KiB, is no setting of ours.
+const MAX_READ_AHEAD_KB: u32 = 16384;
 
 /// What a file holds.
 pub(super) fn read(vm: &Vm, path: &str) -> Result<String, String> {
-    talk(vm, |ask| guest_file::read(ask, path)).map(|text| in_effect(&text).to_owned())
+    ask(vm, |ask| agent_file::read(ask, path)).map(|text| in_effect(&text).to_owned())
 }
 
 /// Writes a value.
 pub(super) fn write(vm: &Vm, path: &str, value: &str) -> Result<(), String> {
-    talk(vm, |ask| guest_file::write(ask, path, value))
+    ask(vm, |ask| agent_file::write(ask, path, value))
 }
 
-/// Whether it is the clock source, or a known file of a disk.
-pub(super) fn may_set(path: &str) -> bool {
+/// The boot of the guest that runs.
+pub(super) fn boot(vm: &Vm) -> Result<String, String> {
+    ask(vm, |ask| agent_file::read(ask, BOOT_ID))
+}
+
+/// Whether a rule sets this: the clock source, or a known file of a disk, to a known value.
+pub(super) fn may_set(path: &str, value: &str) -> bool {
     let of_a_disk = || {
         let (name, file) = path.strip_prefix("/sys/block/")?.split_once('/')?;
-        (is_disk_name(name) && OF_A_DISK.contains(&file)).then_some(())
+        let is_known = match file {
+            "cache_type" => value == "write back",
+            "queue/scheduler" => value == "none",
+            "queue/read_ahead_kb" => value.parse::<u32>().is_ok_and(|kib| kib <= MAX_READ_AHEAD_KB),
+            _ => false,
+        };
+        Some(is_known && is_disk_name(name))
     };
-    path == CLOCK_SOURCE_FILE || of_a_disk().is_some()
+    if path == CLOCK_SOURCE_FILE { FAST_CLOCK_SOURCES.contains(&value) } else { of_a_disk() == Some(true) }
 }
 
-fn talk<T>(vm: &Vm, talk: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>) -> Result<T, String> {
+fn ask<T>(vm: &Vm, commands: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>) -> Result<T, String> {
     let agent = GuestAgent::of(vm.pid(), vm.monitor());
     let agent = agent.ok_or("the VM has no channel for QEMU's guest agent (org.qemu.guest_agent.0)")?;
-    agent.converse(TIMEOUT, talk).map_err(|e| match e {
-        MachineError::Monitor(why) => format!("QEMU's guest agent: {why}"),
-        other => other.to_string(),
+    agent.session(TIMEOUT, commands).map_err(|e| {
+        let why = if let MachineError::Monitor(why) = e { why } else { e.to_string() };
+        format!("QEMU's guest agent: {why}. Check that qemu-guest-agent runs in the guest, and that no other program holds its socket")
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::may_set;
+    use super::*;
 
     #[test]
-    fn only_known_files_of_the_guest_are_set() {
-        assert!(
-            may_set(CLOCK_SOURCE)
-                && may_set("/sys/block/vda/cache_type")
-                && may_set("/sys/block/nvme0n1/queue/scheduler")
-        );
-        let others = ["/etc/passwd", "/sys/block/../../etc/passwd", "/sys/block/vda/uevent", "/sys/block//cache_type"];
-        assert!(others.iter().all(|path| !may_set(path)));
+    fn only_known_files_of_the_guest_are_set_to_known_values() {
+        assert!(may_set(CLOCK_SOURCE_FILE, "tsc") && may_set("/sys/block/vda/cache_type", "write back"));
+        assert!(may_set("/sys/block/nvme0n1/queue/scheduler", "none"));
+        assert!(may_set("/sys/block/sda/queue/read_ahead_kb", "128"));
+        let paths = ["/etc/passwd", "/sys/block/../../etc/passwd", "/sys/block/vda/uevent", "/sys/block//cache_type"];
+        assert!(paths.iter().all(|path| !may_set(path, "none") && !may_set(path, "write back")));
+        assert!(!may_set(CLOCK_SOURCE_FILE, "jiffies") && !may_set("/sys/block/vda/queue/read_ahead_kb", "1; reboot"));
     }
-
-    const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 }

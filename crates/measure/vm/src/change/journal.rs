@@ -1,6 +1,6 @@
 //! What was changed in a VM and its host, written down before, and restored: at the end, at the next start, by `vmtax undo`.
 
-use super::{ChangeError, exists, is_same, may_set, read, write};
+use super::{ChangeError, exists, guest_file, is_same, may_set, read, write};
 use crate::state_file;
 use crate::vm::Vm;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ struct Entry {
     setting: LiveSetting,
     before: String,
     after: String,
+    /// The boot of the guest in which it is, of one of its kernel.
+    #[serde(default)]
+    guest_boot: Option<String>,
     /// Whether it is to stay until `vmtax undo`.
     is_kept: bool,
 }
@@ -61,20 +64,27 @@ impl Changes {
     ///
     /// # Errors
     /// [`ChangeError`]; of one that is refused, what it was before is restored.
-    pub fn set(&mut self, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
+    pub fn set(&mut self, wanted: &SettingValue) -> Result<(), ChangeError> {
+        let SettingValue { setting, value } = wanted;
         if let Some(entry) = self.journal.entries.iter().find(|entry| entry.setting == *setting) {
             let expected = entry.after.clone();
             self.is_ours(setting, &expected)?;
             return Ok(());
         }
-        may_set(&self.vm, setting)?;
+        may_set(&self.vm, wanted)?;
         let before = match (read(&self.vm, setting)?, setting) {
             (Some(now), _) => now,
             (None, LiveSetting::Qcow2Cache { started_with, .. }) => started_with.to_string(),
             (None, _) => return Err(ChangeError::refused(setting, "what it is cannot be read")),
         };
+        let guest_boot = match setting {
+            LiveSetting::GuestFile { .. } => {
+                Some(guest_file::boot(&self.vm).map_err(|why| ChangeError::refused(setting, why))?)
+            }
+            _ => None,
+        };
         let (setting, after) = (setting.clone(), value.clone());
-        self.journal.entries.push(Entry { setting: setting.clone(), before, after, is_kept: false });
+        self.journal.entries.push(Entry { setting: setting.clone(), before, after, guest_boot, is_kept: false });
         self.write_down()?;
         write(&self.vm, &setting, value).inspect_err(|_| {
             // What it reads now is no value of somebody else's: what was before is set whatever it is.
@@ -99,7 +109,7 @@ impl Changes {
             self.journal.entries.remove(at);
             self.write_down()?;
         }
-        done
+        done.map(drop)
     }
 
     /// Restores all that is not kept; what that failed of.
@@ -174,6 +184,8 @@ pub struct Undone {
     pub setting: String,
     /// What it is again.
     pub value: String,
+    /// Whether it ended with its VM, its guest's boot, a thread or a group: nothing had to be restored.
+    pub has_ended: bool,
     /// Why it is not.
     pub error: Option<ChangeError>,
 }
@@ -195,7 +207,8 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
         let Some(mut journal) = state_file::read::<Journal>(&path) else {
             let why = "it cannot be read: another version of vmtax wrote it, and can undo it";
             let error = ChangeError::Refused { setting: path.display().to_string(), why: why.to_owned() };
-            all.push(Undone { setting: path.display().to_string(), value: String::new(), error: Some(error) });
+            let (setting, value) = (path.display().to_string(), String::new());
+            all.push(Undone { setting, value, has_ended: false, error: Some(error) });
             continue;
         };
         let vm = Vm::attach(journal.pid);
@@ -211,7 +224,7 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
             if matches!(done, Err(ChangeError::Refused { .. })) {
                 left.push(entry);
             }
-            all.push(Undone { setting, value, error: done.err() });
+            all.push(Undone { setting, value, has_ended: matches!(done, Ok(Restored::Ended)), error: done.err() });
         }
         left.reverse();
         journal.entries = left;
@@ -221,16 +234,30 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     all
 }
 
-/// Restores a setting, unless somebody else set it meanwhile, or it ended with the VM or with a thread or control group of it.
-fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<(), ChangeError> {
+/// What became of a setting that was to be restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restored {
+    /// It is what it was.
+    Yes,
+    /// It ended with the VM, with a boot of its guest, or with a thread or control group of it.
+    Ended,
+}
+
+/// Restores a setting, unless somebody else set it meanwhile, or it has ended.
+fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<Restored, ChangeError> {
     if is_gone && entry.setting.is_of_process() || !exists(vm, &entry.setting) {
-        return Ok(());
+        return Ok(Restored::Ended);
+    }
+    if let Some(boot) = &entry.guest_boot
+        && guest_file::boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))? != *boot
+    {
+        return Ok(Restored::Ended);
     }
     match read(vm, &entry.setting)? {
-        Some(now) if is_same(&now, &entry.before) => Ok(()),
+        Some(now) if is_same(&now, &entry.before) => Ok(Restored::Yes),
         Some(now) if !is_same(&now, &entry.after) => {
             Err(ChangeError::Theirs { setting: entry.setting.label(), expected: entry.after.clone(), now })
         }
-        _ => write(vm, &entry.setting, &entry.before),
+        _ => write(vm, &entry.setting, &entry.before).map(|()| Restored::Yes),
     }
 }

@@ -10,7 +10,7 @@ pub use journal::{Changes, Undone, undo, undo_interrupted};
 pub(crate) use thread::pinned;
 
 use crate::vm::Vm;
-use vmtax_model::LiveSetting;
+use vmtax_model::{LiveSetting, SettingValue};
 
 /// Why a setting is not what it was to be.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +52,10 @@ impl ChangeError {
 }
 
 /// Whether vmtax sets it: a plan may come from anybody, and names no other files, objects and groups than a rule would.
-fn may_set(vm: &Vm, setting: &LiveSetting) -> Result<(), ChangeError> {
+fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
     let allowed = match setting {
         LiveSetting::HostFile { path } => host_file::may_set(vm, path),
-        LiveSetting::GuestFile { path } => guest_file::may_set(path),
+        LiveSetting::GuestFile { path, .. } => guest_file::may_set(path, value),
         LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
         LiveSetting::Affinity { .. } | LiveSetting::DiskLimits { .. } | LiveSetting::Qcow2Cache { .. } => true,
     };
@@ -79,7 +79,7 @@ fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
         LiveSetting::HostFile { path } => host_file::read(path).map(Some).map_err(refused),
-        LiveSetting::GuestFile { path } => guest_file::read(vm, path).map(Some).map_err(refused),
+        LiveSetting::GuestFile { path, .. } => guest_file::read(vm, path).map(Some).map_err(refused),
         LiveSetting::Affinity { tid } => thread::affinity(vm, *tid).map(Some).map_err(refused),
         LiveSetting::DiskLimits { device } => monitor::limits(vm, device).map(Some).map_err(refused),
         LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property).map(Some).map_err(refused),
@@ -92,7 +92,10 @@ fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError>
     let refused = |why: String| ChangeError::refused(setting, why);
     match setting {
         LiveSetting::HostFile { path } => host_file::write(path, value).map_err(refused)?,
-        LiveSetting::GuestFile { path } => guest_file::write(vm, path, value).map_err(refused)?,
+        LiveSetting::GuestFile { path, flushed } => {
+            guest_file::write(vm, path, value).map_err(refused)?;
+            flushed.as_ref().map_or(Ok(()), |device| monitor::flush(vm, device)).map_err(refused)?;
+        }
         LiveSetting::Affinity { tid } => thread::set_affinity(vm, *tid, value).map_err(refused)?,
         LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value).map_err(refused)?,
         LiveSetting::QomProperty { path, property } => {

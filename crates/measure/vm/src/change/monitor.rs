@@ -79,12 +79,21 @@ pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> 
 
 /// Opens the image of a disk again with an L2 cache of so many bytes.
 pub(super) fn set_l2_cache(vm: &Vm, device: &str, size: &str) -> Result<(), String> {
-    let is_name = device.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b));
     let size: u64 = size.parse().map_err(|_| format!("{size} is no size in bytes"))?;
-    if !is_name {
+    qemu_io(vm, device, &format!("reopen -o l2-cache-size={size}"))
+}
+
+/// Flushes what was written to a disk.
+pub(super) fn flush(vm: &Vm, device: &str) -> Result<(), String> {
+    qemu_io(vm, device, "flush")
+}
+
+/// Executes a command of qemu-io on a disk.
+fn qemu_io(vm: &Vm, device: &str, command: &str) -> Result<(), String> {
+    if !device.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./[]#".contains(&b)) {
         return Err("the device's name cannot be written in a monitor command".to_owned());
     }
-    let line = format!("qemu-io -d {device} \"reopen -o l2-cache-size={size}\"");
+    let line = format!("qemu-io -d {device} \"{command}\"");
     let answer = monitor(vm)?.execute_with("human-monitor-command", &json!({ "command-line": line }));
     // It answers with nothing where it worked.
     match answer.map_err(|e| e.to_string())?.as_str().unwrap_or_default().trim() {

@@ -132,9 +132,12 @@ impl Vm {
         self.process.settings(may_taint)
     }
 
-    /// Settings of the guest's own kernel, with those of these disks; `None` without an agent in it that reads them. libvirt marks a
-    /// domain whose agent is asked.
-    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<GuestSettings> {
+    /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt marks a domain
+    /// whose agent is asked.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where the agent does not answer, or may not read files.
+    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
         self.process.guest_settings(disks)
     }
 

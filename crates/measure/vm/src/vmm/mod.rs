@@ -164,10 +164,10 @@ impl VmmProcess {
         }
     }
 
-    /// Settings of the guest's own kernel, with those of these disks, where an agent in it reads them. libvirt taints the domain.
-    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<GuestSettings> {
+    /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt taints the domain.
+    pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
         let agent = self.vmm.and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
-        guest_settings::guest_settings(&agent, disks)
+        Some(guest_settings::guest_settings(&agent, disks))
     }
 
     /// The path of a file that the process names, from here.

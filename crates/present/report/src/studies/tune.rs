@@ -262,7 +262,7 @@ mod tests {
         let change = LiveChange {
             action: action.to_owned(),
             cost: ChangeCost::Live,
-            metric: LiveMetric::Latency,
+            metric: Some(LiveMetric::Latency),
             disk: None,
             settings: vec![SettingValue { setting, value: "{}".to_owned() }],
         };

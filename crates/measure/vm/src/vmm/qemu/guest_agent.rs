@@ -7,12 +7,12 @@ use crate::MachineError;
 use crate::vmm::qemu::conversation::Conversation;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_model::{GuestCounters, GuestDiskCounters};
 
 /// The name of the agent's port.
 pub(crate) const PORT: &str = "org.qemu.guest_agent.0";
-/// How long the agent may take over an answer: a guest without one never answers.
+/// How long the agent may take over its answers: a guest without one never answers.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// More disks are not read.
 const MAX_DISKS: usize = 256;
@@ -50,27 +50,45 @@ impl GuestAgent {
     /// # Errors
     /// [`MachineError::Monitor`] where none answers, or it refuses.
     pub fn ask(&self, command: &str, arguments: &Value, timeout: Duration) -> Result<Value, MachineError> {
-        self.converse(timeout, |ask| ask(command, arguments))
+        self.session(timeout, |ask| ask(command, arguments))
     }
 
-    /// Several commands in one conversation; each answer may take `timeout`.
+    /// Several commands in one conversation, within `limit` in all. After an answer that does not come nothing more is asked.
     ///
     /// # Errors
-    /// [`MachineError::Monitor`] where none answers, and what `talk` gives.
-    pub fn converse<T>(
+    /// [`MachineError::Monitor`] where none answers, or not in time; and what `commands` gives.
+    pub fn session<T>(
         &self,
-        timeout: Duration,
-        talk: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>,
+        limit: Duration,
+        commands: impl FnOnce(&mut Ask<'_>) -> Result<T, MachineError>,
     ) -> Result<T, MachineError> {
-        match self {
+        let deadline = Instant::now() + limit;
+        let late = || MachineError::Monitor(format!("the guest's agent did not answer within {} s", limit.as_secs()));
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut broken: Option<MachineError> = None;
+        let result = match self {
             GuestAgent::Socket(socket) => {
-                let mut conversation = Conversation::with_agent(connect_to(socket, timeout)?, timeout)?;
-                talk(&mut |command, arguments| conversation.execute(command, arguments, timeout))
+                let mut conversation = Conversation::with_agent(connect_to(socket, limit)?, left())?;
+                commands(&mut |command, arguments| {
+                    if broken.is_some() {
+                        return Err(late());
+                    }
+                    conversation.ask(command, arguments, left()).unwrap_or_else(|error| {
+                        broken = Some(error);
+                        Err(late())
+                    })
+                })
             }
-            GuestAgent::Libvirt(monitor) => {
-                talk(&mut |command, arguments| monitor.ask_agent(command, arguments, timeout))
-            }
-        }
+            // Each command is a program of its own, which names no reason.
+            GuestAgent::Libvirt(monitor) => commands(&mut |command, arguments| {
+                if left().is_zero() {
+                    broken = Some(late());
+                    return Err(late());
+                }
+                monitor.ask_agent(command, arguments, left())
+            }),
+        };
+        broken.map_or(result, Err)
     }
 
     /// The guest's counters now.
@@ -78,7 +96,7 @@ impl GuestAgent {
     /// # Errors
     /// [`MachineError::Monitor`] where no agent answers, or it does not know the commands (before QEMU 7.1).
     pub fn counters(&self) -> Result<GuestCounters, MachineError> {
-        self.converse(TIMEOUT, |ask| {
+        self.session(TIMEOUT, |ask| {
             let cpus = ask("guest-get-cpustats", &json!({}))?;
             Ok(read(&cpus, &ask("guest-get-diskstats", &json!({})).unwrap_or_default()))
         })
@@ -136,6 +154,8 @@ pub fn read_agent_answers(cpus: &Value, disks: &Value) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn cpu_times_are_summed_and_partitions_left_out() {
@@ -164,6 +184,39 @@ mod tests {
                        -device virtserialport,chardev=qga0,name=org.qemu.guest_agent.0";
         assert_eq!(of(proxmox).as_deref(), Some("/var/run/qemu-server/100.qga"));
         assert_eq!(of("kvm -chardev socket,path=/q,id=c -device virtserialport,chardev=c,name=other"), None);
+    }
+
+    /// An agent in half: it answers as many commands as there are answers here, then no more.
+    fn agent(folder: &std::path::Path, answers: Vec<Value>) -> GuestAgent {
+        let path = folder.join("agent");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap());
+            let mut answers = answers.into_iter();
+            for line in lines.split(b'\n').map_while(Result::ok) {
+                let line: Value = serde_json::from_slice(line.strip_prefix(b"\xff").unwrap_or(&line)).unwrap();
+                let id = &line["arguments"]["id"];
+                let answer = if id.is_null() { answers.next() } else { Some(json!({ "return": id })) };
+                let Some(answer) = answer else { continue };
+                writeln!(stream, "{answer}").unwrap();
+            }
+        });
+        GuestAgent::Socket(SharedSocket { path, pid: std::process::id() as i32 })
+    }
+
+    #[test]
+    fn after_an_answer_that_does_not_come_nothing_more_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = json!({ "error": { "desc": "not supported" } });
+        let agent = agent(folder.path(), vec![refused, json!({ "return": 7 })]);
+        let (began, mut said) = (Instant::now(), Vec::new());
+        let result = agent.session(Duration::from_millis(300), |ask| {
+            said = (0..100).map(|_| ask("guest-info", &json!({})).ok()).collect();
+            Ok(())
+        });
+        assert!(result.is_err() && began.elapsed() < Duration::from_secs(5), "{result:?}");
+        assert_eq!((&said[..3], said.len()), (&[None, Some(json!(7)), None][..], 100));
     }
 
     proptest! {

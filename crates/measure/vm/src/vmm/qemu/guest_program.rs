@@ -1,7 +1,7 @@
 //! Programs and files in a running guest, by QEMU's guest agent. What it says is the guest's word.
 
+use super::agent_file::bytes;
 use super::guest_agent::GuestAgent;
-use super::guest_file::bytes;
 use crate::{MachineError, Vm};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

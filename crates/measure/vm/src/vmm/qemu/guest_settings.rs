@@ -1,27 +1,32 @@
 //! Settings of the kernel of a running guest, by QEMU's guest agent. What it says is the guest's word.
 
+use super::agent_file::read;
 use super::guest_agent::{Ask, GuestAgent};
-use super::guest_file::read;
+use crate::MachineError;
 use crate::host_settings::in_effect;
 use serde_json::{Value, json};
 use std::time::Duration;
 use vmtax_model::{CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, is_disk_name};
 
-/// How long the agent may take over one answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the agent may take in all.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// More disks are not read: a file takes three commands.
 const MAX_DISKS: usize = 16;
 /// A sector of `/sys/block/NAME/size`, bytes.
 const SECTOR: u64 = 512;
 
-/// What the agent reads of the guest's clock and of the disks that are known; `None` where it does not answer.
-pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Option<GuestSettings> {
-    let sources = format!("{}/available_clocksource", CLOCK_SOURCE_FILE.rsplit_once('/')?.0);
-    let all = agent.converse(TIMEOUT, |ask| {
-        let clock_source = read(ask, CLOCK_SOURCE_FILE).ok();
+/// What the agent reads of the guest's clock and of the disks that are known.
+///
+/// # Errors
+/// [`MachineError::Monitor`] where it does not answer, or may not read files.
+pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Result<GuestSettings, MachineError> {
+    let sources = CLOCK_SOURCE_FILE.replace("current_", "available_");
+    agent.session(TIMEOUT, |ask| {
+        let clock_source = Some(read(ask, CLOCK_SOURCE_FILE)?);
         let clock_sources = read(ask, &sources).unwrap_or_default();
-        let named = names(&ask("guest-get-disks", &json!({}))?);
-        let sized = named.into_iter().filter_map(|name| {
+        let named = names(&ask("guest-get-disks", &json!({})).unwrap_or_default());
+        let named = named.into_iter().filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
+        let sized = named.filter_map(|name| {
             let sectors: u64 = read(ask, &format!("/sys/block/{name}/size")).ok()?.parse().ok()?;
             Some((name, sectors.checked_mul(SECTOR)?))
         });
@@ -31,8 +36,7 @@ pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Opti
             clock_sources: clock_sources.split_whitespace().map(str::to_owned).collect(),
             disks: disks.into_iter().map(|(disk, name)| settings(ask, disk, name)).collect(),
         })
-    });
-    all.ok()
+    })
 }
 
 fn settings(ask: &mut Ask<'_>, disk: String, name: String) -> GuestDiskSettings {
@@ -53,13 +57,17 @@ fn names(answer: &Value) -> Vec<String> {
     answer.as_array().into_iter().flatten().filter_map(name).take(MAX_DISKS).collect()
 }
 
-/// Which of QEMU's disks is which of the guest's: the only one of its bus that has that size. Of each the names.
-fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
-    let prefix = |disk: &DiskSettings| match disk.driver.as_str() {
+/// How Linux names the disks of a disk's bus.
+fn prefix(disk: &DiskSettings) -> &'static str {
+    match disk.driver.as_str() {
         driver if driver.starts_with("virtio-blk") => "vd",
         driver if driver.starts_with("nvme") => "nvme",
         _ => "sd",
-    };
+    }
+}
+
+/// Which of QEMU's disks is which of the guest's: the only one of its bus that has that size. Of each the names.
+fn disk_of_each(known: &[DiskSettings], sized: &[(String, u64)]) -> Vec<(String, String)> {
     let one = |disk: &DiskSettings| {
         let is_like = |other: &&DiskSettings| prefix(other) == prefix(disk) && other.size == disk.size;
         let mut named = sized.iter().filter(|(name, size)| name.starts_with(prefix(disk)) && Some(*size) == disk.size);

@@ -1,6 +1,7 @@
 //! QEMU: how it is started ([`start`], its command line) and recognized among other programs, its QMP monitor, the roles of
 //! its threads, its disks, its probe points for block requests.
 
+pub(crate) mod agent_file;
 pub(crate) mod answers;
 pub(crate) mod arguments;
 pub(crate) mod attach;
@@ -14,7 +15,6 @@ pub(crate) mod disks;
 pub(crate) mod domain_stats;
 mod dummy_devices;
 pub(crate) mod guest_agent;
-pub(crate) mod guest_file;
 pub(crate) mod guest_program;
 pub(crate) mod guest_settings;
 pub(crate) mod histograms;

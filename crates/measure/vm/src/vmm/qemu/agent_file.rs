@@ -18,7 +18,7 @@ pub(crate) fn read(ask: &mut Ask<'_>, path: &str) -> Result<String, MachineError
     let piece = ask("guest-file-read", &json!({ "handle": handle, "count": MAX_BYTES }));
     ask("guest-file-close", &json!({ "handle": handle }))?;
     let text = bytes(&piece?).and_then(|bytes| String::from_utf8(bytes).ok()).filter(|text| text.len() <= MAX_BYTES);
-    let text = text.ok_or_else(|| MachineError::Monitor(format!("the guest's agent gives no text of {path}")))?;
+    let text = text.ok_or_else(|| MachineError::Monitor(format!("the guest's agent returned no text for {path}")))?;
     Ok(text.trim().to_owned())
 }
 
