@@ -70,6 +70,18 @@ fn a_controller_killed_while_it_makes_disks_leaves_nothing() {
     place.nothing_is_left();
 }
 
+/// Killed before its watchdog asked for its parent, which is another process then: that does not end.
+#[test]
+fn a_watchdog_whose_controller_has_ended_already_does_not_wait() {
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let began = std::time::Instant::now();
+    let line = format!("exec \"$0\" watchdog '{{\"controller\":{}}}' 3</dev/null", ended.id());
+    let status = std::process::Command::new("sh").args(["-c", &line, env!("CARGO_BIN_EXE_vmtax")]).status().unwrap();
+    assert_eq!(status.code(), Some(137));
+    assert!(began.elapsed() < std::time::Duration::from_secs(4), "it waited for {:?}", began.elapsed());
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_killed_watchdog_of_a_native_agent_leaves_no_control_group() {

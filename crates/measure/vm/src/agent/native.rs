@@ -59,7 +59,6 @@ pub(crate) fn start(
         descriptors: network,
         log: &setup.log.join("agent.log"),
         supervision: Supervision {
-            rights: None,
             namespaces: Namespaces {
                 network_in,
                 read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
@@ -68,7 +67,7 @@ pub(crate) fn start(
             discard,
             emptied: group.iter().cloned().collect(),
             removed: vec![setup.scratch.folder().to_path_buf()],
-            restored: Vec::new(),
+            ..Supervision::default()
         },
     });
     if let (Err(_), Some(folder)) = (&started, &group) {

@@ -69,9 +69,11 @@ impl Child {
         let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let creating = |e| MachineError::system(format!("creating {}", start.log.display()), e);
         let log = File::create(start.log).map_err(creating)?;
-        let supervision = serde_json::to_string(&start.supervision).map_err(|e| failed(e.into()))?;
+        let controller = std::process::id() as i32;
+        let supervision = Supervision { controller, ..start.supervision };
+        let settings = serde_json::to_string(&supervision).map_err(|e| failed(e.into()))?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("vmtax").arg("watchdog").arg(supervision);
+        command.arg0("vmtax").arg("watchdog").arg(settings);
         command.arg("--").args(&start.command);
         command
             .stdin(start.stdin.map_or_else(Stdio::null, Stdio::from))
@@ -81,7 +83,7 @@ impl Child {
         let mappings = descriptors.zip(LIFELINE..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
         command.fd_mappings(mappings.collect()).map_err(|e| failed(std::io::Error::other(e.to_string())))?;
         let watchdog = command.spawn().map_err(failed)?;
-        Ok(Child { watchdog, lifeline: Some(ours), emptied: start.supervision.emptied })
+        Ok(Child { watchdog, lifeline: Some(ours), emptied: supervision.emptied })
     }
 
     /// The exit status, once it ended within `timeout`; 128 + n for signal n.

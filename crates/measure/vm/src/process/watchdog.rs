@@ -16,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
 use rustix::stdio::stdout;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub(crate) const LIFELINE: i32 = 3;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Supervision {
+    /// The process at the lifeline's other end, which `Child::spawn` fills in: by the time the watchdog asks, its parent may be
+    /// another one. 0 for none.
+    pub controller: i32,
     /// What the command does not share with the host.
     pub namespaces: Namespaces,
     /// What the command keeps of this program's rights; `None` for all.
@@ -51,14 +54,13 @@ pub(crate) struct Supervision {
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineError> {
-    let Supervision { namespaces, rights, discard, emptied, removed, restored } =
+    let Supervision { controller, namespaces, rights, discard, emptied, removed, restored } =
         serde_json::from_str(supervision).map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
-    let controller = getppid().map(|pid| pid.as_raw_nonzero().get());
     let mounted = namespaces.enter()?;
     let outcome = match command {
         [] => wait_for(lifeline),
@@ -71,7 +73,7 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     let alone = match outcome {
         Ok(None) => nobody_there(lifeline),
         // An agent that is told nothing any more ends, and may be the first to notice.
-        Ok(Some(_)) => controller.is_some_and(is_ending),
+        Ok(Some(_)) => controller != 0 && is_ending(controller),
         Err(_) => false,
     };
     if alone {
@@ -105,9 +107,9 @@ fn wait_for(lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
 }
 
 /// Waits, for seconds at the most, until a process has closed its files: what it traces with is in use before.
-fn wait_for_the_end_of(process: Option<i32>) {
+fn wait_for_the_end_of(process: i32) {
     let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
-    let Some(Ok(process)) = process.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+    let Some(Ok(process)) = Pid::from_raw(process).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
         return;
     };
     let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit));
