@@ -80,6 +80,23 @@ fn the_time_of_a_request_is_split_only_where_the_device_serves_this_vm_alone() {
     assert_eq!((cached.disks[0].device.as_ref().unwrap().davg_ns, cached.disks[0].kavg_ns), (None, None));
 }
 
+/// With a write cache a write ends early, and its flush takes the time: both are the write's.
+#[test]
+fn the_flushes_are_of_the_writes() {
+    let with =
+        |writes, flushes| DiskCounters { qemu: Some([requests(7, 7), writes, flushes]), ..DiskCounters::default() };
+    let of = |writes, flushes| {
+        let before = VmCounters { disks: vec![with(requests(0, 0), requests(0, 0))], ..sample(0) };
+        let after = VmCounters { disks: vec![with(writes, flushes)], ..sample(1) };
+        rates(&facts(1), &before, &after).unwrap().io.unwrap().write_and_flush_ns
+    };
+    assert_eq!(
+        (of(requests(100, 100), requests(0, 0)), of(requests(100, 5), requests(100, 95))),
+        (Some(1e6), Some(1e6))
+    );
+    assert_eq!(of(requests(0, 0), requests(9, 9)), None);
+}
+
 #[test]
 fn a_percentile_is_that_of_the_window() {
     let with = |bins: [u64; 4], boundaries: [u64; 3]| DiskCounters {

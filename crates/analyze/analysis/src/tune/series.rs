@@ -64,3 +64,30 @@ pub(super) fn figure(metric: LiveMetric, disk: Option<&str>, rates: &VmRates) ->
         LiveMetric::Exits => rates.exits.map(|exits| exits.per_s),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{DiskRates, IoRates};
+
+    #[test]
+    fn a_disks_figure_is_its_own_whatever_the_others_do() {
+        let io = |requests: f64, ns| IoRates {
+            reads_per_s: requests,
+            read_bytes_per_s: requests * 4096.0,
+            qavg_ns: Some(ns),
+            ..IoRates::default()
+        };
+        let disk = |name: &str, io| DiskRates { name: name.to_owned(), io: Some(io), ..DiskRates::default() };
+        let all = io(1010.0, 5e5);
+        let rates = VmRates {
+            disks: vec![disk("slow", io(10.0, 4e7)), disk("fast", io(1000.0, 1e5))],
+            io: Some(all),
+            ..VmRates::default()
+        };
+        assert_eq!(figure(LiveMetric::Latency, Some("slow"), &rates), Some(4e7));
+        assert_eq!(figure(LiveMetric::Throughput, Some("fast"), &rates), Some(4_096_000.0));
+        assert_eq!(figure(LiveMetric::Latency, None, &rates), Some(5e5));
+        assert_eq!(figure(LiveMetric::Requests, Some("gone"), &rates), None);
+    }
+}

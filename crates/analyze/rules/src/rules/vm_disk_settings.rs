@@ -98,15 +98,18 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                 significant(io.writes_per_s),
                 nanoseconds(ns)
             );
+            let guest = vm.settings.in_guest(&disk.name).filter(|guest| guest.cache_type.is_some());
+            let guess = || cache_file(settings).unwrap_or_default().to_owned();
+            let guessed = if is_virtio(settings) { "vda" } else { "sda" };
             (io.writes_per_s >= MIN_PER_S && time >= MIN_SHARE).then(|| Finding {
                 text,
                 gain: time,
                 values: vec![
-                    ("CACHE_FILE", cache_file(settings).unwrap_or_default().to_owned()),
-                    ("CACHE_DISK", if is_virtio(settings) { "vda" } else { "sda" }.to_owned()),
+                    ("CACHE_FILE", guest.map_or_else(guess, |guest| guest.file("cache_type"))),
+                    ("CACHE_DISK", guest.map_or(guessed, |guest| &guest.name).to_owned()),
                     ("DISK_NAME", disk.name.clone()),
                 ],
-                change: vm.settings.in_guest(&disk.name).and_then(|guest| written_back(settings, guest)),
+                change: guest.and_then(|guest| written_back(settings, guest)),
                 unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
             })
         })

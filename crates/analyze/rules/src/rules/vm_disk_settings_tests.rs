@@ -1,6 +1,9 @@
 use crate::Evidence;
 use crate::test_evidence::{advice, findings};
-use vmtax_model::{DiskRates, DiskSettings, IoLimits, IoRates, Manager, Qcow2Settings, VmRates, VmSettings};
+use vmtax_model::{
+    DiskRates, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IoRates, LiveMetric, LiveSetting, Manager,
+    Qcow2Settings, SettingValue, VmRates, VmSettings,
+};
 
 fn says(id: &str, vm: &VmRates) -> Vec<String> {
     let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -124,6 +127,33 @@ fn writes_through_are_found_where_they_take_time() {
     let none =
         [of(Some(false), 120.0, 8e6), of(None, 120.0, 8e6), of(Some(true), 9.0, 8e6), of(Some(true), 100.0, 0.4e6)];
     assert!(none.iter().all(Vec::is_empty), "{none:?}");
+}
+
+#[test]
+fn where_the_guest_names_the_disk_its_write_cache_can_be_tried() {
+    let io = IoRates { writes_per_s: 120.0, write_ns: Some(8e6), ..IoRates::default() };
+    let settings =
+        DiskSettings { write_through: Some(true), driver: "virtio-blk-device".to_owned(), ..DiskSettings::default() };
+    let mut vm = vm(settings, io);
+    let found = |vm: &VmRates| advice("vm-write-through", &Evidence { vm: Some(vm), ..Evidence::default() }).remove(0);
+    assert_eq!(found(&vm).change, None, "no agent");
+    let disk = GuestDiskSettings {
+        disk: "vd0".to_owned(),
+        name: "vdc".to_owned(),
+        cache_type: Some("write through".to_owned()),
+        ..GuestDiskSettings::default()
+    };
+    vm.settings.guest = Some(GuestSettings { disks: vec![disk], ..GuestSettings::default() });
+    let advice = found(&vm);
+    assert_eq!(
+        advice.remedies[0].line,
+        "echo \"write back\" | sudo tee /sys/block/vdc/cache_type # in the guest; vdc: its name for vd0"
+    );
+    let change = advice.change.unwrap();
+    assert_eq!((change.metric, change.disk.as_deref()), (Some(LiveMetric::WriteLatency), Some("vd0")));
+    let flushed = Some("/machine/peripheral/vd0/virtio-backend".to_owned());
+    let setting = LiveSetting::GuestFile { path: "/sys/block/vdc/cache_type".to_owned(), flushed };
+    assert_eq!(change.settings, [SettingValue { setting, value: "write back".to_owned() }]);
 }
 
 #[test]

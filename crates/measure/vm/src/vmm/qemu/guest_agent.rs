@@ -190,7 +190,7 @@ mod tests {
     fn agent(folder: &std::path::Path, answers: Vec<Value>) -> GuestAgent {
         let path = folder.join("agent");
         let listener = UnixListener::bind(&path).unwrap();
-        std::thread::spawn(move || {
+        let answer_all = move || {
             let (mut stream, _) = listener.accept().unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap());
             let mut answers = answers.into_iter();
@@ -201,7 +201,8 @@ mod tests {
                 let Some(answer) = answer else { continue };
                 writeln!(stream, "{answer}").unwrap();
             }
-        });
+        };
+        std::thread::Builder::new().spawn(answer_all).unwrap();
         GuestAgent::Socket(SharedSocket { path, pid: std::process::id() as i32 })
     }
 
