@@ -53,8 +53,7 @@ pub fn diagnosis(
 fn read_clock(causes: &mut Vec<Advice>, rates: &VmRates) {
     let Some(at) = causes.iter().position(|cause| cause.rule == SLOW_CLOCK) else { return };
     let slow = causes.remove(at);
-    let source = rates.settings.guest.as_ref().and_then(|guest| guest.clock_source.as_deref());
-    let rule = source.and_then(vmtax_rules::clock_read_rule);
+    let rule = rates.settings.guest.as_ref().and_then(|guest| vmtax_rules::clock_read_rule(&guest.clock_source));
     if let Some(read) = causes.iter_mut().find(|cause| Some(&*cause.rule) == rule) {
         read.change = slow.change;
     }
@@ -111,7 +110,7 @@ mod tests {
         let mut slow = samples(400_000_000, 0);
         slow.vm.accelerator = Some(vmtax_model::Accelerator::Kvm);
         slow.after.settings.guest = Some(vmtax_model::GuestSettings {
-            clock_source: Some("acpi_pm".to_owned()),
+            clock_source: "acpi_pm".to_owned(),
             clock_sources: vec!["tsc".to_owned(), "acpi_pm".to_owned()],
             disks: Vec::new(),
         });

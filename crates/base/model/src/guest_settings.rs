@@ -8,8 +8,8 @@ pub const CLOCK_SOURCE_FILE: &str = "/sys/devices/system/clocksource/clocksource
 /// What is known of a guest's kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestSettings {
-    /// The clock source in use; null where the guest has no such file.
-    pub clock_source: Option<String>,
+    /// The clock source in use.
+    pub clock_source: String,
     /// Those that it can use.
     pub clock_sources: Vec<String>,
     /// Its disks, of which it is known which of QEMU's they are.

@@ -133,6 +133,16 @@ impl LiveMetric {
         }
     }
 
+    /// The unit, as [`crate::BeforeAfter::unit`].
+    pub fn unit(self) -> &'static str {
+        match self {
+            LiveMetric::Latency | LiveMetric::WriteLatency => "ns",
+            LiveMetric::Requests | LiveMetric::Exits => "per second",
+            LiveMetric::Throughput => "bytes per second",
+            LiveMetric::Run => "fraction",
+        }
+    }
+
     /// Whether more of it is better.
     pub fn is_rate(self) -> bool {
         matches!(self, LiveMetric::Requests | LiveMetric::Throughput | LiveMetric::Run)

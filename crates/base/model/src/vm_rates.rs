@@ -230,6 +230,11 @@ pub struct MemoryRates {
 }
 
 impl VmRates {
+    /// The disk of this name.
+    pub fn disk(&self, name: &str) -> Option<&DiskRates> {
+        self.disks.iter().find(|disk| disk.name == name)
+    }
+
     /// The thread that used most CPU time, if any used some.
     pub fn busiest(&self) -> Option<&ThreadRates> {
         self.threads.first().filter(|thread| thread.run > 0.0)

@@ -1,6 +1,8 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
-use crate::common::{Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, skipped};
+use crate::common::{
+    Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, shared_folder, skipped,
+};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +22,7 @@ struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     fn start(place: &'a Place, guest: &KvmGuest, script: &str) -> Guest<'a> {
-        // QEMU runs as a user of its own.
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let folder = shared_folder();
         let image = folder.path().join("disk.raw");
         fs::write(&image, vec![7; 64 << 20]).unwrap();
         fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
@@ -37,9 +37,8 @@ impl<'a> Guest<'a> {
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
         let start = options(start).words("--machine kvm --rounds 1 -q");
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
-        let more = ["-drive", &drive, "-device", &device, "-qmp", &qmp].map(str::to_owned);
-        let more = [&more[..], &agent_device(folder.path())].concat();
-        let start = more.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+        let start = start.qemu_args(["-drive", &drive, "-device", &device, "-qmp", &qmp]);
+        let start = start.qemu_args(agent_device(folder.path()));
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(File::create(&said).unwrap());
         Guest { running: start.start(200), said, _disk: folder }
     }
@@ -49,8 +48,7 @@ impl<'a> Guest<'a> {
         let said = self.said.clone();
         self.running.until("the guest is ready", |place| {
             fs::read_to_string(&said).is_ok_and(|text| text.contains(printed)).then_some(())?;
-            let is_vm = |pid: u32| vmtax_vm::running().contains(&(pid as i32));
-            place.processes().into_iter().find(|process| is_vm(process.pid)).map(|process| process.pid)
+            place.vm()
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Linux guests on KVM at full speed: what is covered by synthetic events alone elsewhere. `VMTAX_TEST_KVM_GUEST` names
 //! the kernel; without it these tests are listed as skipped.
 
-use crate::common::{Place, Process, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, trials};
+use crate::common::{
+    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, shared_folder, trials,
+};
 use crate::layers::is_corrected;
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use vmtax_model::testing::KvmGuest;
 
@@ -251,21 +252,15 @@ fn a_guests_agent_gives_its_own_latency_and_steal() {
     if !has_agent() {
         return;
     }
-    // QEMU runs as a user of its own.
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let place = Place::new();
+    let (place, folder) = (Place::new(), shared_folder());
     let late =
         "if=none,id=late,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns=20000000";
-    let disk = ["-drive", late, "-device", "virtio-blk-pci,drive=late"].map(str::to_owned);
-    let arguments = [&agent_device(folder.path())[..], &disk].concat();
-    let start = kvm(&place, &guest, "exec", "--machine kvm --rounds 1 -q");
-    let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+    let start = kvm(&place, &guest, "exec", "--machine kvm --rounds 1 -q").qemu_args(agent_device(folder.path()));
+    let start = start.qemu_args(["-drive", late, "-device", "virtio-blk-pci,drive=late"]);
     let mut running = start.arg("--").arg("sh").arg("-c").arg(format!("{START_AGENT}{LATE_READS}")).start(300);
     let said = running.until("the agent answers, and the disk is read", |place| {
-        let is_vm = |process: &Process| vmtax_vm::running().contains(&(process.pid as i32));
-        let qemu = place.processes().into_iter().find(is_vm)?;
-        let top = place.vmtax(&format!("top {} --json --level 1 --samples 1 --interval 3", qemu.pid)).outcome();
+        let pid = place.vm()?;
+        let top = place.vmtax(&format!("top {pid} --json --level 1 --samples 1 --interval 3")).outcome();
         let vm = json(top.stdout.lines().next()?)["vms"][0].clone();
         (vm["guest"]["disks"][0]["per_s"].as_f64()? > 1.0).then_some(vm)
     });

@@ -1,7 +1,7 @@
 //! `vmtax tune --vm` sets what the guest's kernel has set, by the agent in the guest: a slow clock, a write cache that is off are found,
 //! changed, proven, and restored.
 
-use crate::common::{Place, Running, START_AGENT, Signal, agent_device, has_agent, json, until};
+use crate::common::{Place, Running, START_AGENT, Signal, agent_device, has_agent, json, shared_folder, until};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
 use std::fs;
@@ -9,10 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::testing::KvmGuest;
 
-/// What the guest's clock is, and what sets it.
-const CLOCK: &str = "clock=/sys/devices/system/clocksource/clocksource0/current_clocksource\n";
 /// Reads a clock that QEMU emulates.
 const READ_CLOCK: &str = "\
+    clock=/sys/devices/system/clocksource/clocksource0/current_clocksource\n\
     echo acpi_pm > $clock\n\
     while :; do $vmtax agent run syscalls only=clock_gettime_vdso time=5 >/dev/null; done &\n\
     while sleep 0.2; do cat $clock; done\n";
@@ -32,7 +31,7 @@ struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// One that has set what is `planted`. QEMU's sockets are in `folder`, which is all users': it runs as one of its own.
+    /// One that has set what is `planted`. QEMU's sockets are in `folder`.
     fn start(
         place: &'a Place,
         guest: &KvmGuest,
@@ -42,9 +41,8 @@ impl<'a> Guest<'a> {
         planted: &str,
     ) -> Guest<'a> {
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.display());
-        let arguments = disks.iter().copied().chain(["-qmp", &qmp]).map(str::to_owned).chain(agent_device(folder));
         let start = kvm(place, guest, "exec", "--machine kvm --rounds 1 -q");
-        let start = arguments.fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+        let start = start.qemu_args(disks).qemu_args(["-qmp", &qmp]).qemu_args(agent_device(folder));
         let said = place.path("said");
         let script = format!("vmtax={}\n{START_AGENT}{load}", env!("CARGO_BIN_EXE_vmtax"));
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(fs::File::create(&said).unwrap());
@@ -52,8 +50,7 @@ impl<'a> Guest<'a> {
         let said = guest.said.clone();
         guest.pid = guest.running.until("the load runs", |place| {
             (last_line(&said) == planted).then_some(())?;
-            let is_vm = |pid: u32| vmtax_vm::running().contains(&(pid as i32));
-            place.processes().into_iter().find(|process| is_vm(process.pid)).map(|process| process.pid)
+            place.vm()
         });
         guest
     }
@@ -81,12 +78,6 @@ fn last_line(said: &Path) -> String {
 fn row(found: &Value, rule: &str) -> Value {
     let rows = found["candidates"].as_array().unwrap();
     rows.iter().find(|row| row["rule"] == rule).unwrap_or_else(|| panic!("no {rule}: {found:#}")).clone()
-}
-
-fn shared_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    folder
 }
 
 #[test]
@@ -117,8 +108,7 @@ fn a_write_cache_is_changed_in_the_guest_proven_and_restored() {
 fn a_slow_clock_is_changed_in_the_guest_proven_and_restored() {
     let Some(guest) = KvmGuest::given().filter(|_| has_agent()) else { return };
     let (place, folder) = (Place::new(), shared_folder());
-    let load = format!("{CLOCK}{READ_CLOCK}");
-    let vm = Guest::start(&place, &guest, folder.path(), &[], &load, "acpi_pm");
+    let vm = Guest::start(&place, &guest, folder.path(), &[], READ_CLOCK, "acpi_pm");
     let found = vm.check_tuned("acpi_pm", "pm-timer-clock", |now| now != "acpi_pm");
     let ratio = row(&found, "pm-timer-clock")["confirmation"]["ratio"]["median"].as_f64().unwrap();
     assert!(ratio < 0.8, "{ratio}: {found:#}");

@@ -71,8 +71,7 @@ fn guest<'a>(
 ) -> Running<'a> {
     let start = kvm(place, kernel, "exec", "--machine kvm --rounds 1 -q").words(options);
     let (netdev, card) = (format!("{netdev},id=n"), format!("virtio-net-pci,netdev=n,romfile={card}"));
-    let arguments = ["-netdev", &netdev, "-device", &card];
-    let start = arguments.iter().fold(start, |start, argument| start.arg(format!("--qemu-arg={argument}")));
+    let start = start.qemu_args(["-netdev", &netdev, "-device", &card]);
     let start = tap.into_iter().fold(start, |start, tap| start.descriptor(&tap.file, DESCRIPTOR));
     start.arg("--").arg("bash").arg("-c").arg(script).start(200)
 }

@@ -21,6 +21,7 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let Outcome { kept, phase, .. } = outcome(spec, records);
     let rows: Vec<TuneRow> = (0..spec.candidates.len()).map(|number| row(spec, records, number, &kept)).collect();
     let total = series(spec, records, phase, &kept).comparison();
+    let deciding = deciding_change(spec, &kept);
     let is_on =
         records.iter().any(|record| matches!(record, TuneRecord::Kept { candidates } if !candidates.is_empty()));
     let ended =
@@ -29,12 +30,8 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
     let is_undecided = || outcome(&TuneSpec { time_ms: u64::MAX, ..spec.clone() }, records).next.is_some();
     let over = || "time limit reached before every change had a conclusive result: increase --duration".to_owned();
     Some(TuneFindings {
-        metric: metric(spec, &vm, deciding_change(spec, &kept)),
-        moved: if kept.is_empty() {
-            Vec::new()
-        } else {
-            moved::moved(&vm, records, phase, &kept, deciding_change(spec, &kept))
-        },
+        metric: metric(spec, &vm, deciding),
+        moved: if kept.is_empty() { Vec::new() } else { moved::moved(&vm, records, phase, &kept, deciding) },
         vm,
         applied: spec.apply,
         total,

@@ -5,30 +5,35 @@ use crate::pairs::Series;
 use crate::{estimate, rates};
 use vmtax_model::{BeforeAfter, LiveChange, LiveMetric, TuneBlock, TunePhase, TuneRecord, VmFacts, VmRates};
 
-/// A figure: its name, which is that of its [`vmtax_model::LiveMetric`] where there is one; its unit; how it is read.
-type Figure = (&'static str, &'static str, fn(&VmRates) -> Option<f64>);
+/// A figure that is shown.
+enum Figure {
+    /// One that a change may be decided by.
+    Metric(LiveMetric),
+    /// Another one: its name, its unit, how it is read.
+    Other(&'static str, &'static str, fn(&VmRates) -> Option<f64>),
+}
 
 /// Figures in the order of a request's path, then of the CPUs. Of all, more costs more, except rates per second and %RUN.
 const FIGURES: [Figure; 13] = [
-    ("disk requests", "per second", |vm| vm.io.map(|io| io.per_s())),
-    ("disk throughput", "bytes per second", |vm| vm.io.map(|io| io.read_bytes_per_s + io.written_bytes_per_s)),
-    ("latency of disk requests (QAVG)", "ns", |vm| vm.io?.qavg_ns),
-    ("reads", "ns", |vm| vm.io?.read_ns),
-    ("writes", "ns", |vm| vm.io?.write_ns),
-    ("time per write, with its flushes", "ns", |vm| vm.io?.write_and_flush_ns),
-    ("p99 of disk requests", "ns", |vm| vm.io?.p99_ns),
-    ("DAVG of the busiest device", "ns", |vm| {
+    Figure::Metric(LiveMetric::Requests),
+    Figure::Metric(LiveMetric::Throughput),
+    Figure::Metric(LiveMetric::Latency),
+    Figure::Other("reads", "ns", |vm| vm.io?.read_ns),
+    Figure::Other("writes", "ns", |vm| vm.io?.write_ns),
+    Figure::Metric(LiveMetric::WriteLatency),
+    Figure::Other("p99 of disk requests", "ns", |vm| vm.io?.p99_ns),
+    Figure::Other("DAVG of the busiest device", "ns", |vm| {
         let devices = vm.disks.iter().filter_map(|disk| disk.device.as_ref());
         devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.davg_ns
     }),
-    ("CPU time of the vCPUs (%RUN)", "fraction", |vm| vm.run),
-    ("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| vm.ready),
-    ("throttling of the vCPUs (%THR)", "fraction", |vm| vm.throttled),
-    ("CPU time of QEMU's other threads", "fraction", |vm| {
+    Figure::Metric(LiveMetric::Run),
+    Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| vm.ready),
+    Figure::Other("throttling of the vCPUs (%THR)", "fraction", |vm| vm.throttled),
+    Figure::Other("CPU time of QEMU's other threads", "fraction", |vm| {
         let others = vm.threads.iter().filter(|thread| !matches!(thread.role, vmtax_model::Role::Vcpu(_)));
         Some(others.map(|thread| thread.run).sum())
     }),
-    ("VM exits", "per second", |vm| vm.exits.map(|exits| exits.per_s)),
+    Figure::Metric(LiveMetric::Exits),
 ];
 
 /// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether `change` helps.
@@ -47,12 +52,16 @@ pub(super) fn moved(
         _ => None,
     });
     let pairs: Vec<(VmRates, VmRates)> = pairs.collect();
-    let of_disk = change.filter(|change| of_one_disk(vm, change).is_some()).and_then(|change| {
-        let metric = change.metric?;
-        let (_, unit, _) = FIGURES.iter().find(|(name, ..)| *name == metric.label())?;
-        row(&pairs, label(vm, change), unit, |rates| figure(metric, change.disk.as_deref(), rates))
+    let of_disk = change.and_then(|change| {
+        let (metric, disk) = (change.metric?, of_one_disk(vm, change)?);
+        row(&pairs, label(vm, change), metric.unit(), |rates| figure(metric, Some(disk), rates))
     });
-    let of_vm = FIGURES.iter().filter_map(|(name, unit, read)| row(&pairs, (*name).to_owned(), unit, read));
+    let of_vm = FIGURES.iter().filter_map(|shown| match shown {
+        Figure::Metric(metric) => {
+            row(&pairs, metric.label().to_owned(), metric.unit(), |rates| figure(*metric, None, rates))
+        }
+        Figure::Other(name, unit, read) => row(&pairs, (*name).to_owned(), unit, read),
+    });
     of_disk.into_iter().chain(of_vm).collect()
 }
 

@@ -52,7 +52,7 @@ fn cost(spec: &TuneSpec, candidate: &Candidate, vm: &VmFacts, block: &TuneBlock)
 /// A figure of the VM in a measurement; of requests those of this disk, else of all.
 pub(super) fn figure(metric: LiveMetric, disk: Option<&str>, rates: &VmRates) -> Option<f64> {
     let io = || match disk {
-        Some(name) => rates.disks.iter().find(|disk| disk.name == name)?.io,
+        Some(name) => rates.disk(name)?.io,
         None => rates.io,
     };
     match metric {

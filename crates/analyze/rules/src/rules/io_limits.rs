@@ -21,7 +21,7 @@ fn of_group(vm: &VmRates, limits: &IoLimits) -> [f64; 6] {
         disk.limits.as_ref().is_some_and(|own| own.group == limits.group && own.is_object == limits.is_object)
     };
     let disks = vm.settings.disks.iter().filter(is_in);
-    let rates = disks.filter_map(|settings| vm.disks.iter().find(|disk| disk.name == settings.name)?.io);
+    let rates = disks.filter_map(|settings| vm.disk(&settings.name)?.io);
     rates.fold([0.0; 6], |sum, io| {
         let (reads, writes) = (io.reads_per_s, io.writes_per_s);
         let (read, written) = (io.read_bytes_per_s, io.written_bytes_per_s);
@@ -86,9 +86,8 @@ fn group_limits(limits: &IoLimits, sets: bool) -> BTreeMap<String, u64> {
 
 /// No limits, which `vmtax tune` can try; the disks of a group are limited together.
 pub(super) fn without_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) -> LiveChange {
-    let group = |disk: &DiskSettings| disk.limits.as_ref().map(|limits| limits.group.clone());
-    let is_alone = limits.group.is_empty()
-        || vm.settings.disks.iter().filter_map(group).filter(|group| *group == limits.group).count() == 1;
+    let in_group = |disk: &&DiskSettings| disk.limits.as_ref().is_some_and(|other| other.group == limits.group);
+    let is_alone = limits.group.is_empty() || vm.settings.disks.iter().filter(in_group).count() == 1;
     let (setting, value) = if limits.is_object {
         let property = LiveSetting::QomProperty { path: group_path(limits), property: "limits".to_owned() };
         (property, json!(group_limits(limits, false)))

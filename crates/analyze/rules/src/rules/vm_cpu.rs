@@ -11,7 +11,7 @@ use vmtax_model::{
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
-const MIN_READY: f64 = 0.1;
+pub(super) const MIN_READY: f64 = 0.1;
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
 pub(super) const BUSY_THREAD: f64 = 0.8;
 
@@ -81,8 +81,7 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
             change: on_all_cpus(vm),
             ..Finding::default()
         };
-        let waiting = |vm: &VmRates| run_queue_wait(vm.ready?, vm.throttled, MIN_READY);
-        evidence.vm.and_then(|vm| Some((vm, waiting(vm)?))).map(finding).into_iter().collect()
+        evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))).map(finding).into_iter().collect()
     },
 };
 
@@ -101,10 +100,7 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
     }],
     source: "Linux kernel documentation, Control Group v2: cpu.weight",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm else { return Vec::new() };
-        let Some(fraction) = vm.ready.and_then(|ready| run_queue_wait(ready, vm.throttled, MIN_READY)) else {
-            return Vec::new();
-        };
+        let Some((vm, fraction)) = evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))) else { return Vec::new() };
         let found = |low: &CpuWeight| {
             let file = low.file.display().to_string();
             let setting = LiveSetting::HostFile { path: low.file.clone() };
@@ -172,6 +168,11 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
         evidence.vm.and_then(|vm| Some((vm, busy(vm)?))).map(finding).into_iter().collect()
     },
 };
+
+/// The part of the time that the vCPUs wait for a host CPU, where that is worth a finding.
+fn vcpu_wait(vm: &VmRates) -> Option<f64> {
+    run_queue_wait(vm.ready?, vm.throttled, MIN_READY)
+}
 
 /// Run-queue wait of `least` and more that is no throttling: kernels before 6.18 count that in it, and it has its own rule.
 pub(super) fn run_queue_wait(ready: f64, throttled: Option<f64>, least: f64) -> Option<f64> {

@@ -207,7 +207,7 @@ fn each_disk(
 ) -> Vec<Finding> {
     let Some(vm) = evidence.vm else { return Vec::new() };
     let found = |settings: &DiskSettings| {
-        let disk = vm.disks.iter().find(|disk| disk.name == settings.name)?;
+        let disk = vm.disk(&settings.name)?;
         find(vm, disk, disk.io.as_ref()?, settings)
     };
     vm.settings.disks.iter().filter_map(found).collect()

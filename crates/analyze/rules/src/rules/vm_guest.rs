@@ -61,7 +61,7 @@ pub(super) const VM_GUEST_CLOCK: Rule = Rule {
 
 fn clock(vm: &VmRates) -> Option<Finding> {
     let guest = vm.settings.guest.as_ref()?;
-    let now = guest.clock_source.as_deref().filter(|now| clock_read_rule(now).is_some())?;
+    let now = Some(&guest.clock_source).filter(|now| clock_read_rule(now).is_some())?;
     // The guest's kernel names the best first.
     let best = guest.clock_sources.iter().find(|source| FAST_CLOCK_SOURCES.contains(&&***source))?;
     let change = LiveChange {
@@ -104,13 +104,9 @@ pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
             );
             let action = format!("Set the guest's I/O scheduler of {} to none", disk.name);
             // A scheduler merges requests: their number tells nothing.
-            let change = change(disk, "queue/scheduler", "none".to_owned(), action, Some(LiveMetric::Throughput));
-            (io.per_s() >= BUSY_PER_S).then(|| Finding {
-                text,
-                values: values(disk, "none".to_owned(), now.to_owned()),
-                change: Some(change),
-                ..Finding::default()
-            })
+            let metric = Some(LiveMetric::Throughput);
+            let changed = changed(disk, "queue/scheduler", [now, "none"], action, metric);
+            (io.per_s() >= BUSY_PER_S).then_some(Finding { text, ..changed })
         })
     },
 };
@@ -138,14 +134,10 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
             );
             let waits = io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
             let action = format!("Let the guest read {READ_AHEAD_KB} KiB ahead on {}", disk.name);
+            let values = [now, READ_AHEAD_KB].map(|kib| kib.to_string());
             // What was read ahead for nothing counts like what the guest asked for.
-            let change = change(disk, "queue/read_ahead_kb", READ_AHEAD_KB.to_string(), action, None);
-            (waits && each <= MAX_READ).then(|| Finding {
-                text,
-                values: values(disk, READ_AHEAD_KB.to_string(), now.to_string()),
-                change: Some(change),
-                ..Finding::default()
-            })
+            let changed = changed(disk, "queue/read_ahead_kb", values.each_ref().map(|kib| &**kib), action, None);
+            (waits && each <= MAX_READ).then_some(Finding { text, ..changed })
         })
     },
 };
@@ -157,26 +149,27 @@ fn each_guest_disk(
 ) -> Vec<Finding> {
     let Some(vm) = evidence.vm else { return Vec::new() };
     let found = |disk: &GuestDiskSettings| {
-        let io = vm.disks.iter().find(|known| known.name == disk.disk)?.io.as_ref()?;
+        let io = vm.disk(&disk.disk)?.io.as_ref()?;
         find(disk, io)
     };
     vm.settings.guest.iter().flat_map(|guest| guest.disks.iter().filter_map(found)).collect()
 }
 
-fn change(
+/// A finding without its text whose change gives a file of the disk another value.
+fn changed(
     disk: &GuestDiskSettings,
     file: &str,
-    value: String,
+    [before, value]: [&str; 2],
     action: String,
     metric: Option<LiveMetric>,
-) -> LiveChange {
+) -> Finding {
     let setting = LiveSetting::GuestFile { path: disk.file(file), flushed: None };
-    let settings = vec![SettingValue { setting, value }];
-    LiveChange { action, cost: ChangeCost::Live, metric, disk: Some(disk.disk.clone()), settings }
-}
-
-fn values(disk: &GuestDiskSettings, value: String, before: String) -> Vec<(&'static str, String)> {
-    vec![("GUEST_DISK", disk.name.clone()), ("VALUE", value), ("BEFORE", before)]
+    let settings = vec![SettingValue { setting, value: value.to_owned() }];
+    Finding {
+        values: vec![("GUEST_DISK", disk.name.clone()), ("VALUE", value.to_owned()), ("BEFORE", before.to_owned())],
+        change: Some(LiveChange { action, cost: ChangeCost::Live, metric, disk: Some(disk.disk.clone()), settings }),
+        ..Finding::default()
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +234,7 @@ mod tests {
     fn a_clock_of_qemus_is_found_where_the_guest_has_a_better_one() {
         let of = |now: &str, others: &[&str], accelerator| {
             let guest = GuestSettings {
-                clock_source: Some(now.to_owned()),
+                clock_source: now.to_owned(),
                 clock_sources: others.iter().map(|source| (*source).to_owned()).collect(),
                 disks: Vec::new(),
             };

@@ -3,6 +3,7 @@
 
 use super::busy_iothread::{BUSY_IOTHREAD, is_served};
 use super::monitor_command::qmp;
+use super::vm_cpu::MIN_READY;
 use super::vm_io::{MIN_PER_S, waiting};
 use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
@@ -29,8 +30,6 @@ const BUSY_WITH_COMMANDS: f64 = 0.2;
 const POLL_MAX_NS: u64 = 32768;
 /// Requests that take longer do not come while an iothread polls.
 const MAX_QAVG_NS: f64 = 5e5;
-/// Where vCPUs wait longer for their CPUs, a thread that polls takes them away.
-const MAX_READY: f64 = 0.1;
 /// QEMU's thread that reads commands, by its name.
 const MONITOR_THREAD: &str = "IO mon_iothread";
 
@@ -93,13 +92,14 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
     }],
     source: "QEMU manual page, -object iothread: poll-max-ns",
     evaluate: |evidence| {
-        let Some(vm) = evidence.vm.filter(|vm| vm.ready.is_none_or(|ready| ready < MAX_READY)) else {
+        // Where vCPUs wait for their CPUs, a thread that polls takes them away.
+        let Some(vm) = evidence.vm.filter(|vm| vm.ready.is_none_or(|ready| ready < MIN_READY)) else {
             return Vec::new();
         };
         let sleeps = |disk: &DiskSettings| {
             let name = disk.iothread.as_ref()?;
             let iothread = vm.settings.iothreads.iter().find(|known| known.name == *name && known.poll_max_ns == 0)?;
-            let io = vm.disks.iter().find(|known| known.name == disk.name)?.io?;
+            let io = vm.disk(&disk.name)?.io?;
             let (qavg, in_flight) = (io.qavg_ns?, waiting(io.per_s(), io.qavg_ns?));
             let is_alone = vm.settings.disks.iter().filter(|other| other.iothread == disk.iothread).count() == 1;
             let text = format!(
@@ -238,7 +238,7 @@ fn symbol(function: &FunctionShare) -> &str {
 /// The disks under load that an iothread serves, with their requests per second.
 fn disks_of<'a>(vm: &'a VmRates, iothread: &str) -> Vec<(&'a str, f64)> {
     let is_of = |disk: &&DiskSettings| is_served(disk, iothread);
-    let rates = |settings: &DiskSettings| vm.disks.iter().find(|disk| disk.name == settings.name);
+    let rates = |settings: &DiskSettings| vm.disk(&settings.name);
     let loaded =
         |disk: &'a DiskRates| Some((disk.name.as_str(), disk.io?.per_s())).filter(|(_, per_s)| *per_s >= MIN_PER_S);
     vm.settings.disks.iter().filter(is_of).filter_map(rates).filter_map(loaded).collect()

@@ -1,6 +1,8 @@
 //! QEMU's guest agent in a guest that a test boots.
 
 use super::skipped;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// What starts it in the guest.
@@ -18,9 +20,16 @@ pub fn has_agent() -> bool {
     is_here
 }
 
-/// The device with its port, whose socket is in this folder: QEMU runs as a user of its own.
+/// A folder of all users: QEMU, which has sockets and images in it, runs as one of its own.
+pub fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+/// The device with its port, whose socket is in this folder.
 pub fn agent_device(folder: &Path) -> [String; 6] {
-    let chardev = format!("socket,path={}/agent.sock,server=on,wait=off,id=guests", folder.display());
+    let chardev = format!("socket,path={}/agent,server=on,wait=off,id=guests", folder.display());
     let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
     ["-device", "virtio-serial-pci,id=ports", "-chardev", &chardev, "-device", port].map(str::to_owned)
 }

@@ -10,7 +10,7 @@ pub mod traces;
 mod vms;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
-pub use guest_agent::{START_AGENT, agent_device, has_agent};
+pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
 pub use plant::{
     DELAY_MS, LIMIT_MS, compiled, escaping_qemu, interrupt_delaying_qemu, known_program, layers_plan,
     packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
@@ -130,6 +130,12 @@ impl Place {
         processes(self.folder.path())
     }
 
+    /// The QEMU of a guest that runs here, if one does.
+    pub fn vm(&self) -> Option<u32> {
+        let is_vm = |process: &process::Process| vmtax_vm::running().contains(&(process.pid as i32));
+        self.processes().into_iter().find(is_vm).map(|process| process.pid)
+    }
+
     /// What the program left behind: processes, control groups, files for the time of a run.
     fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = self.processes().iter().map(|p| format!("{} {}", p.pid, p.command)).collect();
@@ -196,6 +202,11 @@ impl<'a> Start<'a> {
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    /// Further arguments of QEMU.
+    pub fn qemu_args(self, arguments: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        arguments.into_iter().fold(self, |start, argument| start.arg(format!("--qemu-arg={}", argument.as_ref())))
     }
 
     /// More arguments, split at blanks.

@@ -22,7 +22,7 @@ const SECTOR: u64 = 512;
 pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Result<GuestSettings, MachineError> {
     let sources = CLOCK_SOURCE_FILE.replace("current_", "available_");
     agent.session(TIMEOUT, |ask| {
-        let clock_source = Some(read(ask, CLOCK_SOURCE_FILE)?);
+        let clock_source = read(ask, CLOCK_SOURCE_FILE)?;
         let clock_sources = read(ask, &sources).unwrap_or_default();
         let named = names(&ask("guest-get-disks", &json!({})).unwrap_or_default());
         let named = named.into_iter().filter(|name| known.iter().any(|disk| name.starts_with(prefix(disk))));
