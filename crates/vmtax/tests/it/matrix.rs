@@ -124,9 +124,14 @@ impl Guest {
         let report = self.measure(&place, "layers", "count=200");
         let column = &report["findings"]["columns"][0];
         let rows = column["rows"].as_array().unwrap();
-        let joined = column["matched"]["joined"].as_f64().unwrap();
-        assert!(joined >= 0.99 * REQUESTS, "{}", column["matched"]);
-        assert_eq!((&column["clock"]["violations"], &column["matched"]["lost_events"]), (&0.into(), &0.into()));
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{column:#}"));
+        let matched = &column["matched"];
+        let joined = number(&matched["joined"]);
+        assert!(joined >= 0.99 * REQUESTS, "{column:#}");
+        assert_eq!(column["clock"]["violations"], 0, "{column:#}");
+        // A busy host may lose events: each request without its own is counted, with the reason.
+        let rejected: f64 = matched["rejected"].as_array().unwrap().iter().map(|reason| number(&reason[1])).sum();
+        assert_eq!(joined + rejected, number(&matched["operations"]), "{column:#}");
         for layer in ["guest-kernel", "notify", "qemu", "host-kernel", "device", "interrupt"] {
             let of_layer = rows.iter().filter(|row| row["layer"] == layer);
             let most = of_layer.filter_map(|row| row["count"].as_f64()).fold(0.0, f64::max);

@@ -102,6 +102,9 @@ impl Drop for Quota {
     }
 }
 
+/// Runs one of them.
+const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/common/daemon.py");
+
 /// One test at a time: the daemons that it started end with it.
 static LIBVIRT: Mutex<()> = Mutex::new(());
 
@@ -122,7 +125,8 @@ impl Libvirt {
         let answers = || virsh(&["list"]).is_some();
         let mut daemons = Vec::new();
         if !answers() {
-            daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"].map(|daemon| Ends::start(daemon, "")).into();
+            let start = |daemon: &str| Ends::start("python3", &format!("{DAEMON} {daemon}"));
+            daemons = ["/usr/sbin/libvirtd", "/usr/sbin/virtlogd"].map(start).into();
             until("libvirt answers", || answers().then_some(()));
         }
         Some(Libvirt { _daemons: daemons, _alone: alone })
@@ -138,15 +142,22 @@ pub struct Domain {
 impl Domain {
     /// `None`, and said, where libvirt is not installed. `limits` is an element of the disk's XML, or nothing.
     pub fn start(place: &Place, disk: &Path, limits: &str) -> Option<Domain> {
+        Domain::create(place, |name| {
+            format!(
+                "<domain type='qemu'><name>{name}</name><memory unit='MiB'>96</memory><vcpu>2</vcpu>\
+                 <os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='file' device='disk'>\
+                 <driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/>{limits}</disk>\
+                 <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
+                disk.display()
+            )
+        })
+    }
+
+    /// One of this XML, which has the name that is given. `None`, and said, where libvirt is not installed.
+    pub fn create(place: &Place, xml: impl FnOnce(&str) -> String) -> Option<Domain> {
         let libvirt = Libvirt::start()?;
         let name = format!("vmtax-test-{}", std::process::id());
-        let xml = format!(
-            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>96</memory><vcpu>2</vcpu>\
-             <os><type arch='x86_64' machine='q35'>hvm</type></os><devices><disk type='file' device='disk'>\
-             <driver name='qemu' type='raw'/><source file='{}'/><target dev='vda' bus='virtio'/>{limits}</disk>\
-             <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices></domain>",
-            disk.display()
-        );
+        let xml = xml(&name);
         let domain = Domain { name, _libvirt: libvirt };
         let xml = place.put("domain.xml", xml);
         assert!(virsh(&["create", xml.to_str().unwrap()]).is_some(), "no domain of {}", xml.display());
