@@ -14,6 +14,8 @@ FUZZ_INPUTS ?= 1000000
 CHAOS_KILLS ?= 50
 FAULTS ?=
 SKIPPED := $(CURDIR)/target/skipped-tests
+# What the tests printed: failures are repeated at the end.
+TESTED := $(CURDIR)/target/tests
 # Tests that need root are marked as ignored; root runs them too.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),-- --include-ignored --skip by_hand)
 
@@ -30,9 +32,10 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 
 test: ## install what is missing, build, run all tests; some boot guests
 	@scripts/setup test
-	@rm -f $(SKIPPED); status=0; all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
-	VMTAX_SKIPPED=$(SKIPPED) $$all || status=$$?; \
-	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; exit $$status
+	@mkdir -p target; rm -f $(SKIPPED); all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
+	{ VMTAX_SKIPPED=$(SKIPPED) $$all; echo $$? >$(TESTED).status; } 2>&1 | tee $(TESTED); \
+	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; \
+	sed -n '/^failures:$$/,/^test result/p' $(TESTED); exit $$(cat $(TESTED).status)
 
 matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (an hour)
 	@scripts/setup test

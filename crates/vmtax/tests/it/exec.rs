@@ -304,16 +304,16 @@ fn a_guest_without_memory_or_room_says_so() {
 fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     let place = Place::new();
     // More than half of the guest's memory, read again from the disk itself; the second round finds none of it.
-    let script = "ls big 2>&1; yes | head -c 200000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
-                  yes | head -c 200000000 | cmp - big && echo same; stat -fc %T /proc/1/root/layer";
-    let words = "--machine tcg --memory 320 --scratch 1024 --rounds 2";
+    let script = "ls big 2>&1; yes | head -c 110000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
+                  yes | head -c 110000000 | cmp - big && echo same; stat -fc %T /proc/1/root/layer";
+    let words = "--machine tcg --memory 192 --scratch 1024 --rounds 2";
     let outcome = exec(&place, words, &["sh", "-c", script]).start(200).outcome().exits(0);
     assert_eq!(outcome.stdout.matches("same").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("No such file").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("ext2/ext3").count(), 2, "{outcome}");
     assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
     assert!(!place.path("big").exists());
-    let words = "--machine tcg --memory 320 --scratch 64";
+    let words = "--machine tcg --memory 192 --scratch 64";
     let script = "head -c 100000000 /dev/zero > big; echo $?";
     let outcome = exec(&place, words, &["sh", "-c", script]).start(120).outcome().exits(0);
     assert!(outcome.stdout.contains('1'), "{outcome}");
