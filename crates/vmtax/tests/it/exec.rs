@@ -145,10 +145,11 @@ fn the_hosts_files_are_what_they_were_whatever_a_command_does() {
         let before = state(&place.path("tree"));
         let script = "cd tree; chmod -R 777 .; chown -R 12345 . ; echo changed > 0/5; mv 1 moved; ln 2/2 hard; \
                       truncate -s 0 3/3; touch -d 2001-01-01 4/4; mkfifo pipe; setfattr -n user.x -v y 4/9 2>/dev/null; \
-                      cat 0/5; rm -rf ./*; ls | wc -l; rm -rf /etc; ls /etc 2>/dev/null | wc -l";
+                      cat 0/5; rm -rf ./*; ls | wc -l; rm -rf /etc 2>/dev/null; [ $(id -u) != 0 ] || ls /etc 2>/dev/null | wc -l";
         let outcome = exec(&place, &format!("--machine tcg --root {way}"), &["sh", "-c", script]).outcome();
         // It was done, there.
-        assert_eq!(outcome.stdout.split_whitespace().collect::<Vec<_>>(), ["changed", "0", "0"], "{outcome}");
+        let left = if is_root() { "changed\n0\n0\n" } else { "changed\n0\n" };
+        assert_eq!(outcome.stdout, left, "{outcome}");
         assert_eq!(state(&place.path("tree")), before, "{way}");
         assert!(Path::new("/bin/sh").exists() && Path::new("/etc/passwd").exists());
         // A guest that goes past its own layer is refused by who serves, too.

@@ -169,11 +169,11 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     let (served, port) = (listener.local_addr().unwrap().port(), free_port());
     let answering = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"from the host\n").unwrap());
     let script = format!(
-        "import socket\ns = socket.create_server(('', 80))\nprint(socket.create_connection(('10.0.2.2', {served})).recv(99).decode(), \
+        "import socket\ns = socket.create_server(('', 8080))\nprint(socket.create_connection(('10.0.2.2', {served})).recv(99).decode(), \
          end='', flush=True)\nc, _ = s.accept()\nc.sendall(b'from the guest')\n"
     );
     let out = place.path("out");
-    let start = place.vmtax("exec --rounds 1 --machine tcg --net user --forward").arg(format!("{port}:80"));
+    let start = place.vmtax("exec --rounds 1 --machine tcg --net user --forward").arg(format!("{port}:8080"));
     let start = start.words("--dir").arg(place.runs()).words("-- python3 -c").arg(script);
     let mut run = start.stdout(fs::File::create(&out).unwrap()).start(120);
     run.until("the guest was answered", |_| fs::read_to_string(&out).unwrap().contains("from the host").then_some(()));

@@ -1,7 +1,7 @@
 //! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and fix.
 
 use crate::common::boot_guest::{BootGuest, polling_firmware, reading};
-use crate::common::{Place, Running, json, skipped};
+use crate::common::{Place, Running, is_root, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -208,7 +208,9 @@ fn a_process_without_a_guest_has_no_exits() {
     sleeper.settled();
     let words = format!("profile --json --duration 0.5 --output out --pid {}", sleeper.pid());
     let found = json(&place.vmtax(&words).succeeds().stdout);
-    assert!(found["exits"].is_null() && found["missing"].as_array().unwrap().is_empty(), "{found:#}");
+    let missing = found["missing"].as_array().unwrap();
+    // An ordinary user may lack the scheduler's events.
+    assert!(found["exits"].is_null() && (missing.is_empty() || !is_root()), "{found:#}");
 }
 
 #[test]

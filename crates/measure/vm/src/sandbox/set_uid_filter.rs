@@ -1,7 +1,7 @@
-//! A seccomp filter that refuses set-user-ID modes.
+//! A seccomp filter that refuses set-user-ID and set-group-ID modes.
 
 use libc::{
-    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, EPERM, S_ISUID,
+    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, EPERM, S_ISGID, S_ISUID,
     SECCOMP_FILTER_FLAG_SPEC_ALLOW, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_SET_MODE_FILTER, sock_filter,
     sock_fprog,
 };
@@ -28,7 +28,8 @@ const X86_64: u32 = 0xc000_003e;
 /// Numbers from here on are those of x32.
 const X32: u32 = 0x4000_0000;
 
-/// From now on this process, and what it starts, gets EPERM where it would make a file set-user-ID. Needs `no_new_privs`.
+/// From now on this process, and what it starts, gets EPERM where it would make a file set-user-ID or
+/// set-group-ID: the kernel clears the latter of another group's file alone. A folder is not told from a file here. Needs `no_new_privs`.
 ///
 /// # Errors
 /// That of the kernel.
@@ -60,7 +61,7 @@ fn program() -> Vec<sock_filter> {
         all.extend([
             step(BPF_JMP | BPF_JEQ | BPF_K, call as u32, 0, 4),
             load(ARGUMENTS + 8 * mode),
-            step(BPF_JMP | BPF_JSET | BPF_K, S_ISUID, 0, 1),
+            step(BPF_JMP | BPF_JSET | BPF_K, S_ISUID | S_ISGID, 0, 1),
             end(refuse),
             end(SECCOMP_RET_ALLOW),
         ]);
