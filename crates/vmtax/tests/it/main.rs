@@ -38,6 +38,7 @@ mod planted;
 mod profile;
 mod profile_exits;
 mod profile_inside;
+mod profile_waits;
 mod refused;
 mod rights;
 mod run;
