@@ -1,6 +1,6 @@
 //! What a command is given besides, and what it says of itself.
 
-use crate::common::{Place, files_below, is_root};
+use crate::common::{Place, files_below, is_root, root_methods};
 use crate::exec::{exec, report};
 use serde_json::Value;
 use std::fs;
@@ -69,8 +69,7 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     let place = Place::new();
     place.put("out/old", "old");
     place.put("kept", "kept");
-    let ways: &[&str] = if is_root() { &["9p", "virtiofs"] } else { &["9p"] };
-    for way in ways {
+    for way in root_methods() {
         let start = place.vmtax("exec --rounds 1 --machine tcg --dir").arg(place.runs()).words("--root").arg(way);
         let script = "echo new > out/new; cat out/old; rm out/old; ln -s ../kept out/link; echo lost > kept; \
                       echo lost > other; echo lost > out/link; cat kept";

@@ -1,6 +1,6 @@
 //! The packets of a command's guest: as many as it sent and received, and where their time goes.
 
-use crate::common::{Place, interrupt_delaying_qemu, json, kernel, packet_delaying_qemu};
+use crate::common::{Place, interrupt_delaying_qemu, json, kernel, number, packet_delaying_qemu};
 use crate::exec::{exec, report};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
@@ -34,10 +34,6 @@ fn command(port: u16, count: u64) -> String {
          for ((i = 0; i < {count}; i++)); do printf %s \"${{text:0:i % 60 + 1}}\" >&3; printf x >&4 2>/dev/null; \
          read -r -t 9 -N 1 <&3 || exit 7; done"
     )
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
 /// The findings of the only guest's card: its directions, each with its column; the first is what it sends.

@@ -1,9 +1,8 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
 use crate::common::{
-    Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, shared_folder, skipped,
+    Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, number, shared_folder, skipped,
 };
-use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -69,10 +68,6 @@ fn printed_trace(place: &Place, said: &Path) -> PathBuf {
         Command::new("base64").arg("-d").arg(&encoded).stdout(Stdio::from(File::create(&file).unwrap())).status();
     assert!(decoded.unwrap().success());
     file
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
 const READS_UNDER_TRACE: &str = "$vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=25 >/dev/null &\n\

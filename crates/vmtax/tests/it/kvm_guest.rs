@@ -2,7 +2,7 @@
 //! the kernel; without it these tests are listed as skipped.
 
 use crate::common::{
-    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, shared_folder, trials,
+    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, number, shared_folder, trials,
 };
 use crate::layers::is_corrected;
 use serde_json::Value;
@@ -28,10 +28,6 @@ fn options<'a>(start: Start<'a>, words: &str) -> Start<'a> {
 
 fn report(place: &Place) -> Value {
     json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout)
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
 }
 
 /// The shortest time of a workload's operation on a machine, ns: whatever else runs here, some are not disturbed.

@@ -1,18 +1,13 @@
 //! Round trips over the network of Linux guests on KVM, see `kvm_guest`.
 
-use crate::common::{Place, json, skipped};
+use crate::common::{Place, json, number, skipped};
 use crate::kvm_guest::kvm;
 use crate::layers::is_corrected;
-use serde_json::Value;
 use std::path::Path;
 use vmtax_model::testing::KvmGuest;
 
 /// Round trips of a trial.
 const COUNT: u64 = 1000;
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
-}
 
 #[test]
 #[ignore = "needs root"]

@@ -1,7 +1,7 @@
 //! Round trips over the network, followed through a real guest, QEMU, each backend and the host's stack.
 
 use crate::common::{
-    Place, Signal, json, kernel, packet_delaying_qemu, path_with_delaying_passt, skipped, trials, until,
+    Place, Signal, json, kernel, number, packet_delaying_qemu, path_with_delaying_passt, skipped, trials, until,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,10 +12,6 @@ use std::path::PathBuf;
 const COUNT: u64 = 300;
 /// What the shim adds to each write of a packet to the tap.
 const DELAY_NS: f64 = 200_000.0;
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
-}
 
 fn column<'a>(report: &'a Value, variant: &str) -> &'a Value {
     let columns = report["findings"]["columns"].as_array().unwrap();

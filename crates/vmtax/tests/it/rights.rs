@@ -1,6 +1,6 @@
 //! What a guest that takes over its QEMU has on the host, and what a guest leaves there.
 
-use crate::common::{Place, Process, Running, Signal, is_root, send};
+use crate::common::{Place, Process, Running, Signal, is_root, root_methods, send};
 use crate::exec::exec;
 use crate::share::{LONG, SMALL_TREE, plan};
 use std::fs;
@@ -100,9 +100,8 @@ fn the_qemu_of_a_command_has_what_its_files_need() {
 }
 
 #[test]
-fn no_set_uid_file_is_left_in_a_folder_that_a_guest_writes_to() {
-    let roots: &[&str] = if is_root() { &["9p", "virtiofs"] } else { &["9p"] };
-    for root in roots {
+fn no_set_id_file_is_left_in_a_folder_that_a_guest_writes_to() {
+    for root in root_methods() {
         let place = Place::new();
         let folder = place.path("written");
         fs::create_dir(&folder).unwrap();

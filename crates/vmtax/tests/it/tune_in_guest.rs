@@ -17,21 +17,20 @@ const READ_CLOCK: &str = "\
     echo acpi_pm > $clock\n\
     while :; do $vmtax agent run syscalls only=clock_gettime_vdso time=5 >/dev/null; done &\n\
     while sleep 0.2; do cat $clock; done\n";
-/// Writes to one disk, reads another without a read-ahead, which a file has as it was when that was opened.
-const USE_DISKS: &str = "\
+/// Writes to the disk whose folder in sysfs is `$w`.
+const WRITE_DISK: &str = "\
+    while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.02; done &\n";
+/// The disks that are written to and read, the latter without a read-ahead, which a file has as it was when that was opened.
+const FIND_DISKS: &str = "\
     for d in /sys/block/vd*; do case $(cat $d/serial) in through) w=$d;; late) r=$d;; esac; done\n\
-    echo 0 > $r/queue/read_ahead_kb\n\
-    while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.02; done &\n\
+    echo 0 > $r/queue/read_ahead_kb\n";
+const READ_DISK: &str = "\
     while :; do dd if=/dev/${r##*/} of=/dev/null bs=4k count=50 2>/dev/null; echo 1 > /proc/sys/vm/drop_caches; done &\n\
     while sleep 0.2; do echo $(cat $w/cache_type) $(cat $r/queue/read_ahead_kb); done\n";
 /// What a guest needs that has the host's root and no init.
 const MOUNTS: &str = "\
     export PATH=/usr/bin:/bin:/usr/sbin:/sbin\n\
     mount -t proc p /proc; mount -t sysfs s /sys; mount -t tmpfs t /tmp\n";
-/// Writes to its only disk.
-const WRITE_DISK: &str = "\
-    while :; do dd if=/dev/zero of=/dev/vda bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.02; done &\n\
-    while sleep 0.2; do cat /sys/block/vda/cache_type; done\n";
 
 /// A KVM guest with QEMU's agent that runs a load, and prints what it has set again and again.
 struct Guest<'a> {
@@ -89,7 +88,7 @@ fn check_tuned(vm: &str, said: &Path, planted: &str, rule: &str, is_tuned: impl 
 }
 
 fn last_line(said: &Path) -> String {
-    fs::read_to_string(said).unwrap_or_default().lines().last().unwrap_or_default().trim_end().to_owned()
+    fs::read_to_string(said).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
 }
 
 fn row(found: &Value, rule: &str) -> Value {
@@ -112,7 +111,8 @@ fn a_write_cache_is_changed_in_the_guest_proven_and_restored() {
     let devices = devices.map(|device| format!("virtio-blk-pci,{device}"));
     let disks = ["-drive", &through, "-device", &devices[0], "-drive", late, "-device", &devices[1]];
     let planted = "write through 0";
-    let vm = Guest::start(&place, &guest, folder.path(), &disks, USE_DISKS, planted);
+    let load = format!("{FIND_DISKS}{WRITE_DISK}{READ_DISK}");
+    let vm = Guest::start(&place, &guest, folder.path(), &disks, &load, planted);
     let found = vm.check_tuned(planted, "vm-write-through", |now| now == "write back 0");
     assert_eq!(found["metric"], "time per write, with its flushes, disk-w");
     // The VM's figures count also what is read ahead for nothing.
@@ -128,7 +128,8 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (image, init, said) = (path("through.raw"), path("init"), path("said"));
     fs::write(&image, vec![7; 48 << 20]).unwrap();
-    fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{WRITE_DISK}")).unwrap();
+    let load = format!("w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do cat $w/cache_type; done\n");
+    fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{load}")).unwrap();
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
     let kernel_args = KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" ");
     let (kernel, cpu) = (guest.kernel.display(), KvmGuest::CPU_MODEL);

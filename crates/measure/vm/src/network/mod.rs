@@ -77,7 +77,7 @@ impl MachineNetwork {
             descriptors: others,
             log: &setup.log.join("echo.log"),
             supervision: Supervision {
-                rights: Some(Rights { user, no_set_uid: true }),
+                rights: Some(Rights { user, no_set_id: true }),
                 removed: vec![setup.scratch.folder().to_path_buf()],
                 ..Supervision::default()
             },

@@ -45,7 +45,7 @@ pub(super) fn start(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Re
         log: &log,
         supervision: Supervision {
             namespaces: Namespaces { network_in: Some(FIRST_DESCRIPTOR + 1), ..Namespaces::default() },
-            rights: Some(Rights { user, no_set_uid: false }),
+            rights: Some(Rights { user, no_set_id: false }),
             removed: vec![setup.scratch.folder().to_path_buf()],
             ..Supervision::default()
         },

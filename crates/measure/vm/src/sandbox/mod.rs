@@ -8,4 +8,4 @@ pub(crate) mod overlay;
 pub(crate) mod reach;
 pub(crate) mod rights;
 pub(crate) mod root;
-mod set_uid_filter;
+mod set_id_filter;

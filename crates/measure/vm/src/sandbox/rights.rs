@@ -3,7 +3,7 @@
 use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
 use crate::sandbox::reach::Reach;
-use crate::sandbox::set_uid_filter::refuse_set_uid;
+use crate::sandbox::set_id_filter::refuse_set_id;
 use rustix::fd::OwnedFd;
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -67,8 +67,8 @@ pub(crate) fn unprivileged_user() -> Option<u32> {
 pub(crate) struct Rights {
     /// The user that it is from its start, with the capabilities that remain of root's. Otherwise it stays who it is.
     pub user: Option<RightsOfUser>,
-    /// Whether it can make files set-user-ID.
-    pub no_set_uid: bool,
+    /// Whether it is refused to make files set-user-ID or set-group-ID.
+    pub no_set_id: bool,
 }
 
 /// A user, with the capabilities that remain of root's.
@@ -106,7 +106,7 @@ impl Rights {
             user.apply()?;
         }
         set_no_new_privs(true)?;
-        if self.no_set_uid { refuse_set_uid() } else { Ok(()) }
+        if self.no_set_id { refuse_set_id() } else { Ok(()) }
     }
 }
 
@@ -174,16 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn set_uid_files_are_refused_and_others_are_not() {
+    fn set_id_files_are_refused_and_others_are_not() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name).display().to_string();
         File::create(at("file")).unwrap();
-        let rights = Rights { user: None, no_set_uid: true };
-        assert!(!runs(&rights, &format!("chmod 4755 {}", at("file"))));
+        let rights = Rights { user: None, no_set_id: true };
+        for made in ["4755", "2755", "2644"] {
+            assert!(!runs(&rights, &format!("chmod {made} {}", at("file"))), "{made}");
+        }
         assert!(runs(
             &rights,
-            &format!("chmod 755 {0}; mkdir {1}; chmod 2755 {1}; mkfifo {2}", at("file"), at("folder"), at("fifo"))
+            &format!("chmod 755 {0} && mkdir {1} && mkfifo {2}", at("file"), at("folder"), at("fifo"))
         ));
+        // A filter does not see what has the name.
+        assert!(!runs(&rights, &format!("chmod 2755 {}", at("folder"))));
         assert_eq!(fs::metadata(at("file")).unwrap().mode() & 0o7777, 0o755);
         assert!(runs(&Rights::default(), &format!("chmod 4755 {}", at("file"))), "the filter refuses it, nothing else");
     }
@@ -206,7 +210,7 @@ mod tests {
                 writable,
                 ..RightsOfUser::default()
             }),
-            no_set_uid: false,
+            no_set_id: false,
         };
         let status = "test \"$(grep -c '^Cap.*0000000000000004$' /proc/self/status)\" = 5 && test $(id -u) = ";
         let reads = rights(CapabilitySet::DAC_READ_SEARCH, None);
@@ -255,7 +259,7 @@ mod tests {
         let reached = ["closed/own", "closed/unreadable", "closed/folder", "closed/missing", "link", "device"].map(at);
         let rights = |reached: &[PathBuf]| Rights {
             user: Some(RightsOfUser { id: user, reached: reached.to_vec(), ..RightsOfUser::default() }),
-            no_set_uid: false,
+            no_set_id: false,
         };
         let reaches = |script: &str| runs(&rights(&reached), &format!("cd {} && {script}", place.path().display()));
         assert!(reaches(

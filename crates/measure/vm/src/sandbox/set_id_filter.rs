@@ -28,12 +28,13 @@ const X86_64: u32 = 0xc000_003e;
 /// Numbers from here on are those of x32.
 const X32: u32 = 0x4000_0000;
 
-/// From now on this process, and what it starts, gets EPERM where it would make a file set-user-ID or
-/// set-group-ID: the kernel clears the latter of another group's file alone. A folder is not told from a file here. Needs `no_new_privs`.
+/// From now on this process, and what it starts, gets EPERM where it would make a file set-user-ID or set-group-ID (the kernel
+/// clears the latter only where the file's group is not the process's). That holds for folders, too: a filter does not see what
+/// has the name. Needs `no_new_privs`.
 ///
 /// # Errors
 /// That of the kernel.
-pub(super) fn refuse_set_uid() -> io::Result<()> {
+pub(super) fn refuse_set_id() -> io::Result<()> {
     let mut filter = program();
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // Without this flag a kernel before 5.16 slows the process down against speculative store bypass.

@@ -81,7 +81,7 @@ pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
     made.map_err(|e| MachineError::system("making the server's root folder", e))?;
     let _portmapper = jail.portmapper.as_deref().map(Portmapper::start).transpose()?;
     let user = RightsOfUser { capabilities: SERVING.bits(), ..RightsOfUser::default() };
-    let rights = Rights { user: Some(user), no_set_uid: false };
+    let rights = Rights { user: Some(user), no_set_id: false };
     let ended = spawn_command(Command::new(&program), arguments, Some(&rights), None)?.wait();
     ended.map(status).map_err(|e| MachineError::system(format!("waiting for {}", program.display()), e))
 }

@@ -38,6 +38,11 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
+/// The share methods by which a guest of this user can have the host's files.
+pub fn root_methods() -> &'static [&'static str] {
+    if is_root() { &["9p", "virtiofs"] } else { &["9p"] }
+}
+
 /// A folder of its own for a test: recordings, temporary files, what the test puts there.
 pub struct Place {
     folder: tempfile::TempDir,
@@ -269,6 +274,16 @@ impl<'a> Start<'a> {
 
 pub fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+/// A figure of a report's JSON.
+pub fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
+}
+
+/// How many requests were not joined, for whatever reason, of `matched` in a report's JSON.
+pub fn not_joined(matched: &Value) -> u64 {
+    matched["rejected"].as_array().unwrap().iter().map(|reason| reason[1].as_u64().unwrap()).sum()
 }
 
 /// The trials of a report's JSON, in order.

@@ -102,7 +102,7 @@ impl Drop for Quota {
     }
 }
 
-/// Runs one of them.
+/// Runs a daemon of libvirt.
 const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/common/daemon.py");
 
 /// One test at a time: the daemons that it started end with it.
@@ -115,7 +115,7 @@ pub struct Libvirt {
 }
 
 impl Libvirt {
-    /// `None`, and said, where libvirt is not installed.
+    /// `None`, and said, where libvirt is not installed, or does not run and this is not root.
     pub fn start() -> Option<Libvirt> {
         if !Path::new("/usr/sbin/libvirtd").exists() || !Path::new("/usr/bin/virsh").exists() {
             skipped("libvirt is not installed");
@@ -144,7 +144,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// `None`, and said, where libvirt is not installed. `limits` is an element of the disk's XML, or nothing.
+    /// `None`, and said, where there is no libvirt. `limits` is an element of the disk's XML, or nothing.
     pub fn start(place: &Place, disk: &Path, limits: &str) -> Option<Domain> {
         Domain::create(place, |name| {
             format!(
@@ -157,7 +157,7 @@ impl Domain {
         })
     }
 
-    /// One of this XML, which has the name that is given. `None`, and said, where libvirt is not installed.
+    /// One of this XML, which has the name that is given. `None`, and said, where there is no libvirt.
     pub fn create(place: &Place, xml: impl FnOnce(&str) -> String) -> Option<Domain> {
         let libvirt = Libvirt::start()?;
         let name = format!("vmtax-test-{}", std::process::id());

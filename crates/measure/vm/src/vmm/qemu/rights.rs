@@ -22,9 +22,9 @@ const KVM: &str = "/dev/kvm";
 pub(super) fn rights(setup: &Setup<'_>, qemu: &QemuFacts) -> Result<Option<Rights>, MachineError> {
     let users = setup.share.and_then(|sharing| sharing.host_root.as_ref()).map_or(&[][..], |besides| &besides.writable);
     // What a guest makes in the user's folders outlives the run.
-    let no_set_uid = !users.is_empty();
+    let no_set_id = !users.is_empty();
     let Some(id) = unprivileged_user() else {
-        return Ok(no_set_uid.then_some(Rights { user: None, no_set_uid }));
+        return Ok(no_set_id.then_some(Rights { user: None, no_set_id }));
     };
     let kvm = setup.machine.is_kvm().then(|| Path::new(KVM).metadata().ok()).flatten();
     let group = kvm.filter(|kvm| kvm.mode() & 0o060 == 0o060).map(|kvm| kvm.gid());
@@ -42,9 +42,9 @@ pub(super) fn rights(setup: &Setup<'_>, qemu: &QemuFacts) -> Result<Option<Right
         }
         Some(sharing) => {
             let mut capabilities = CapabilitySet::DAC_READ_SEARCH;
-            if no_set_uid || !sharing.read_only {
+            if no_set_id || !sharing.read_only {
                 capabilities |= WRITING;
-                let is_own = !no_set_uid && !sharing.users;
+                let is_own = !no_set_id && !sharing.users;
                 capabilities |= if is_own { OWN_TREE } else { CapabilitySet::empty() };
                 let folders = [setup.scratch.folder().to_path_buf(), setup.log.to_path_buf()];
                 user.writable = Some(users.iter().cloned().chain(folders).collect());
@@ -54,7 +54,7 @@ pub(super) fn rights(setup: &Setup<'_>, qemu: &QemuFacts) -> Result<Option<Right
             user.capabilities = capabilities.bits();
         }
     }
-    Ok(Some(Rights { user: Some(user), no_set_uid }))
+    Ok(Some(Rights { user: Some(user), no_set_id }))
 }
 
 /// The files that QEMU's arguments name.
