@@ -12,6 +12,8 @@ use std::path::PathBuf;
 const COUNT: u64 = 300;
 /// What the shim adds to each write of a packet to the tap.
 const DELAY_NS: f64 = 200_000.0;
+/// What a busy host may move other medians by, of one round each.
+const ELSEWHERE_NS: f64 = DELAY_NS / 4.0;
 
 fn column<'a>(report: &'a Value, variant: &str) -> &'a Value {
     let columns = report["findings"]["columns"].as_array().unwrap();
@@ -118,7 +120,7 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
     assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before the write to the tap");
     let both_ways = ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-tap-read", "net-guest-receive"];
     for to in both_ways {
-        assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < DELAY_NS / 10.0, "{to}: {} ns more", grown(to));
+        assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < ELSEWHERE_NS, "{to}: {} ns more", grown(to));
     }
     let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
     assert!(text.contains("write to tap or socket") && text.contains("unexplained"), "{text}");
@@ -160,7 +162,7 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
         assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before {to}");
         for other in ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-guest-receive"] {
             let grown = row(late, other, "p50_ns") - row(plain, other, "p50_ns");
-            assert!(grown.abs() < DELAY_NS / 10.0, "{other}: {grown} ns more");
+            assert!(grown.abs() < ELSEWHERE_NS, "{other}: {grown} ns more");
         }
     };
     is_there(user_late, user, "net-tap-write");

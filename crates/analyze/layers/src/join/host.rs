@@ -79,7 +79,9 @@ impl HostWindow {
     pub fn take(&mut self, event: &Event<HostEvent>) {
         let &Event { at, cpu, tid, interrupt, what, .. } = event;
         self.recorded.take(event, if let HostEvent::Sched(what) = what { Some(what) } else { None });
-        if !interrupt && what != HostEvent::Other {
+        // One that leaves its CPU may have been woken before: the timeline sees to it.
+        let leaves = matches!(what, HostEvent::Sched(Sched::Switch { .. }));
+        if !interrupt && !leaves && what != HostEvent::Other {
             self.tasks.at_work(tid, at, cpu);
         }
         match what {

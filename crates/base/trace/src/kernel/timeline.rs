@@ -53,6 +53,28 @@ struct History<S> {
     early: Option<Waker>,
 }
 
+impl<S> History<S> {
+    /// It is back: what woke it before it had left its CPU is what ended its sleep.
+    fn woken_early(&mut self) {
+        if let (Some(waker), Some((_, (state @ ThreadState::Sleeping(_), _)))) = (self.early, self.states.last_mut()) {
+            *state = ThreadState::Runnable { waker: Some(waker), idle: false };
+        }
+    }
+
+    /// It is on a CPU; if no event said so and it was woken before, that CPU was idle, else an event would have.
+    fn on_cpu(&mut self, at: u64, cpu: u32) {
+        if matches!(self.states.last(), Some((_, (ThreadState::Running, _)))) {
+            return;
+        }
+        self.woken_early();
+        self.early = None;
+        if let Some((_, (ThreadState::Runnable { waker: Some(_), idle }, _))) = self.states.last_mut() {
+            *idle = true;
+            self.states.push(at, (ThreadState::Running, cpu));
+        }
+    }
+}
+
 impl<S> Default for History<S> {
     fn default() -> Self {
         History { states: EventWindow::default(), early: None }
@@ -82,6 +104,7 @@ impl<S: Copy> SchedTimeline<S> {
         match what {
             Sched::Switch { prev, leaves, next } => {
                 if followed(prev) {
+                    self.0.entry(prev).or_default().on_cpu(at, cpu);
                     let state = match leaves {
                         Leaves::Runnable => ThreadState::Runnable { waker: None, idle: false },
                         Leaves::Sleeping | Leaves::Ended => ThreadState::Sleeping(sleeps(prev, leaves)),
@@ -90,11 +113,7 @@ impl<S: Copy> SchedTimeline<S> {
                 }
                 if followed(next) {
                     let thread = self.0.entry(next).or_default();
-                    if let (Some(waker), Some((_, (state @ ThreadState::Sleeping(_), _)))) =
-                        (thread.early, thread.states.last_mut())
-                    {
-                        *state = ThreadState::Runnable { waker: Some(waker), idle: false };
-                    }
+                    thread.woken_early();
                     if let Some((_, (ThreadState::Runnable { idle, waker: Some(_) }, _))) = thread.states.last_mut() {
                         *idle = prev == IDLE;
                     }
@@ -126,11 +145,10 @@ impl<S: Copy> SchedTimeline<S> {
     /// A thread that was woken is seen at work, and no event said that it was switched to: some kernels do not say that
     /// where the CPU was idle (6.18 is one).
     pub fn at_work(&mut self, tid: i32, at: u64, cpu: u32) {
-        let Some(states) = self.0.get_mut(&tid).map(|thread| &mut thread.states) else { return };
-        if let Some((_, (ThreadState::Runnable { waker: Some(_), idle }, _))) = states.last_mut() {
-            *idle = true;
-            states.push(at, (ThreadState::Running, cpu));
-        }
+        let Some(thread) = self.0.get_mut(&tid) else { return };
+        thread.on_cpu(at, cpu);
+        // Whoever works after an early waking did not leave its CPU at all.
+        thread.early = None;
     }
 
     /// Whether anything is known of a thread.
@@ -219,6 +237,39 @@ mod tests {
         take(&mut timeline, 30, 5, comes(5));
         let running = ThreadState::Running;
         assert_eq!(states(&mut timeline, 31), [(running, 10), (woken_by(Some(5), false), 20), (running, 1)]);
+    }
+
+    #[test]
+    fn one_that_was_woken_early_is_back_when_it_is_seen_at_work() {
+        use ThreadState::{Running, Sleeping};
+        let woken = |then: &dyn Fn(&mut SchedTimeline<()>)| {
+            let mut timeline = SchedTimeline::default();
+            take(&mut timeline, 0, IDLE, comes(IDLE));
+            take(&mut timeline, 8, 5, Sched::Waking { tid: THREAD });
+            then(&mut timeline);
+            states(&mut timeline, 50)
+        };
+        // No event says that it was switched to.
+        let left = woken(&|t| {
+            take(t, 10, THREAD, SLEEPS);
+            t.at_work(THREAD, 30, 1);
+        });
+        assert_eq!(left, [(Running, 10), (woken_by(Some(5), true), 20), (Running, 20)]);
+        // Nothing was seen of it until it left again.
+        let again = woken(&|t| {
+            take(t, 10, THREAD, SLEEPS);
+            take(t, 30, THREAD, SLEEPS);
+            t.at_work(THREAD, 40, 1);
+        });
+        let was_back = [(Running, 10), (woken_by(Some(5), true), 20), (Running, 0), (Sleeping(()), 20)];
+        assert_eq!(again, was_back);
+        // It went on, and left its CPU later for another reason.
+        let stayed = woken(&|t| {
+            t.at_work(THREAD, 9, 1);
+            take(t, 10, THREAD, SLEEPS);
+            t.at_work(THREAD, 30, 1);
+        });
+        assert_eq!(stayed, [(Running, 10), (Sleeping(()), 40)]);
     }
 
     #[test]
