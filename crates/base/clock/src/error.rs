@@ -6,7 +6,9 @@ use vmtax_model::limit_remedy;
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
     /// No evidence bounds the offset on both sides.
-    #[error("the offset between guest and host clock is unknown: exchange timestamps, or trace requests on both sides")]
+    #[error(
+        "the offset between guest and host clock is unknown: run vmtax as root, or boot a guest kernel that is not locked down"
+    )]
     NoEvidence,
     /// No offset fits the timestamps of one moment.
     #[error(

@@ -3,6 +3,7 @@
 use crate::{Clock, ProbeError};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount};
+use rustix::process::geteuid;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -32,9 +33,13 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
 ///
 /// # Errors
-/// When there is none that we may mount.
+/// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`].
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
-    attached().or_else(unattached).ok_or(ProbeError::NoTracefs)
+    attached().or_else(unattached).ok_or_else(|| match geteuid().is_root() {
+        true => ProbeError::NoTracefs,
+        // Once it is mounted, only root may use it.
+        false => ProbeError::NotPermitted { file: USUAL.into(), source: Errno::PERM.into() },
+    })
 }
 
 fn attached() -> Option<PathBuf> {
@@ -91,7 +96,8 @@ impl Instance {
 
     fn make(root: &Path, name: &str) -> Result<Instance, ProbeError> {
         let folder = root.join("instances").join(name);
-        fs::create_dir(&folder).map_err(|e| ProbeError::file("making", &folder, e))?;
+        // Without the instance's name, which is another each time: the same is said once.
+        fs::create_dir(&folder).map_err(|e| ProbeError::file("making an instance in", &root.join("instances"), e))?;
         let mut instance = Instance { folder, switch: None };
         let switch = instance.path("tracing_on");
         let open = OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;

@@ -305,12 +305,14 @@ fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     let place = Place::new();
     // More than half of the guest's memory, read again from the disk itself; the second round finds none of it.
     let script = "ls big 2>&1; yes | head -c 110000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
-                  yes | head -c 110000000 | cmp - big && echo same; stat -fc %T /proc/1/root/layer";
+                  yes | head -c 110000000 | cmp - big && echo same";
+    // A command of an ordinary user's cannot see below the overlay.
+    let script = if is_root() { format!("{script}; stat -fc %T /proc/1/root/layer") } else { script.to_owned() };
     let words = "--machine tcg --memory 192 --scratch 1024 --rounds 2";
-    let outcome = exec(&place, words, &["sh", "-c", script]).start(200).outcome().exits(0);
+    let outcome = exec(&place, words, &["sh", "-c", &script]).start(200).outcome().exits(0);
     assert_eq!(outcome.stdout.matches("same").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("No such file").count(), 2, "{outcome}");
-    assert_eq!(outcome.stdout.matches("ext2/ext3").count(), 2, "{outcome}");
+    assert!(!is_root() || outcome.stdout.matches("ext2/ext3").count() == 2, "{outcome}");
     assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
     assert!(!place.path("big").exists());
     let words = "--machine tcg --memory 192 --scratch 64";

@@ -205,7 +205,7 @@ fn a_program_in_namespaces_of_its_own_is_read_through_its_root() {
 }
 
 #[test]
-fn a_deleted_program_is_read_by_root_and_named_to_others() {
+fn a_deleted_program_is_read_by_whoever_runs_it() {
     let place = Place::new();
     let program = known_program(&place, "known");
     let running = place.program(&program).start(60);
@@ -215,7 +215,7 @@ fn a_deleted_program_is_read_by_root_and_named_to_others() {
     fs::copy("/bin/true", &program).unwrap();
     let found = profile(&place, &running, "out", "");
     has_known_shares(&found, KNOWN.map(|(name, _)| name));
-    assert_eq!(is_root(), function(&found, "fifty")["module"].as_str().is_some_and(|m| Path::new(m) == program));
+    assert!(function(&found, "fifty")["module"].as_str().is_some_and(|m| Path::new(m) == program), "{found:#}");
 }
 
 #[test]

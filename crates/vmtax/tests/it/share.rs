@@ -197,8 +197,11 @@ fn an_ordinary_user_has_the_ways_that_need_no_root_and_the_rest_are_named() {
         let report = json(&run.start(240).outcome().exits(2).stdout);
         for trial in trials(&report) {
             let (name, failed) = (&trial["variant"], trial["error"].as_str().unwrap_or_default());
-            if is_root() && name.as_str().is_some_and(|name| name.starts_with("nfs")) {
+            if name.as_str().is_some_and(|name| name.starts_with("nfs")) {
                 assert!(failed.contains("needs root"), "{trial}");
+            } else if failed.contains("supplementary groups") {
+                // QEMU's own virtiofsd, of a user who is a member of some; who runs as nobody is not.
+                assert!(name == "virtiofs" && !is_root() && failed.contains("share.server"), "{trial}");
             } else {
                 assert_eq!(trial["outcome"], "done", "{trial}");
             }

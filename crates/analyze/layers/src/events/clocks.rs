@@ -39,9 +39,17 @@ pub(crate) fn clock(
             }
         }
     }
+    // A push names the request that was popped, and not its place on the disk.
+    let mut popped: HashMap<u64, u64> = HashMap::new();
     let mut of_host = |event: &Event<HostEvent>| match event.what {
-        HostEvent::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), .. }) => pops.add(offset, event.at),
-        HostEvent::Passes(Checkpoint::QemuPush, Mark { offset: Some(offset), .. }) => pushes.add(offset, event.at),
+        HostEvent::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), address, .. }) => {
+            popped.extend(address.map(|address| (address, offset)));
+            pops.add(offset, event.at);
+        }
+        HostEvent::Passes(Checkpoint::QemuPush, Mark { offset, address, .. }) => {
+            let offset = offset.or_else(|| address.and_then(|address| popped.remove(&address)));
+            offset.into_iter().for_each(|offset| pushes.add(offset, event.at));
+        }
         _ => {}
     };
     if let Some(trace) = host {

@@ -1,4 +1,4 @@
-//! virtiofsd: QEMU's own old one in C, and its rust in Rust, which take different arguments.
+//! virtiofsd: QEMU's own in C, and its successor in Rust, which take different arguments.
 
 use super::server_command::{ServerCommand, ServerEndpoint};
 use super::sharing::Sharing;
@@ -19,9 +19,18 @@ const SOCKET: &str = "virtiofsd.socket";
 pub(super) fn server_command(sharing: &Sharing, program: &Path, scratch: &Path) -> Result<ServerCommand, MachineError> {
     let failed = |e| MachineError::system("making virtiofsd's socket", e);
     let (listener, stream) = connected(scratch).map_err(failed)?;
-    let rust = is_rust_virtiofsd(program)?;
+    let help = help(program)?;
+    let rust = help.contains("--shared-dir");
+    // The one in C, even for its help.
+    if help.contains("setgroups() failed") {
+        return Err(MachineError::NoShare(format!(
+            "share=virtiofs: {} drops supplementary groups when it starts, which only root may do: run vmtax as root, install the \
+             virtiofsd in Rust and name it with share.server, or use share=9p",
+            program.display()
+        )));
+    }
     let (command, endpoint) = (arguments(sharing, program, rust), ServerEndpoint::Stream(stream.into()));
-    // The rust makes a user namespace by itself.
+    // The one in Rust makes a user namespace by itself.
     Ok(ServerCommand { command, jail: Vec::new(), descriptors: vec![listener.into()], endpoint, as_root: !rust })
 }
 
@@ -37,13 +46,12 @@ fn connected(folder: &Path) -> io::Result<(UnixListener, UnixStream)> {
     Ok((listener, stream?))
 }
 
-fn is_rust_virtiofsd(program: &Path) -> Result<bool, MachineError> {
+fn help(program: &Path) -> Result<String, MachineError> {
     let asked = Command::new(program).arg("--help").stdin(Stdio::null()).output();
     let output = asked.map_err(|e| {
         MachineError::NoShare(format!("{} does not start ({e}): use another with share.server", program.display()))
     })?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok(String::from_utf8_lossy(&said).contains("--shared-dir"))
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 fn arguments(sharing: &Sharing, program: &Path, rust: bool) -> Vec<String> {
