@@ -11,7 +11,7 @@ pub(crate) const MIN_EFFECT: f64 = 0.02;
 /// What costs so much more each time harms, and is taken back before anything is analysed.
 const HARM: f64 = 1.05;
 /// So many pairs that all harm are enough.
-const HARMED_PAIRS: usize = 3;
+pub(crate) const HARMED_PAIRS: usize = 3;
 
 /// When a question is analysed: computed once, as it is asked of every candidate after each pair.
 static ANALYSES: LazyLock<InterimAnalyses> = LazyLock::new(|| InterimAnalyses::new(MAX_PAIRS, 0));

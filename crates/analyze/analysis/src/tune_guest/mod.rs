@@ -1,5 +1,6 @@
 //! Which settings make a guest's workload faster: what to measure next, and what the measurements say.
 
+mod left_out;
 mod measured;
 mod outcome;
 mod screening;
@@ -12,6 +13,7 @@ mod steps;
 pub use steps::next_guest_step;
 
 use crate::pairs::{Decision, Series};
+use left_out::LeftOut;
 use measured::{Figure, Measured, confirms};
 use outcome::Outcome;
 use std::collections::BTreeSet;
@@ -105,14 +107,14 @@ fn row(measured: &Measured<'_>, number: usize, found: &Outcome) -> GuestTuneRow 
         () => TuneVerdict::Inconclusive,
     };
     let why = match screening.decision() {
-        Some(Decision::Unmeasurable) => Some("the workload did not give this figure".to_owned()),
-        Some(Decision::Harms) => Some("each of the first 3 rounds cost over 5 % more".to_owned()),
+        Some(Decision::Unmeasurable) => Some(LeftOut::Unmeasurable),
+        Some(Decision::Harms) => Some(LeftOut::Harms),
         _ => found.left_out.get(&number).cloned(),
     };
     GuestTuneRow {
         candidate: measured.spec.candidates[number].clone(),
         verdict,
-        why: refused.or(why),
+        why: refused.or(why.map(|why| why.to_string())),
         beside: (!beside.is_empty()).then(|| measured.spec.name(&beside)),
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),

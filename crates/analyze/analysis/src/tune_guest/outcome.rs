@@ -1,5 +1,6 @@
 //! What the measurements of a tuning so far lead to.
 
+use super::left_out::LeftOut;
 use crate::pairs::Decision;
 use std::collections::BTreeMap;
 use vmtax_model::GuestTuneStep;
@@ -16,7 +17,7 @@ pub(super) struct Outcome {
     /// What was to be confirmed last.
     pub confirmed: Vec<usize>,
     /// Those that are left out without being slower, with the reason.
-    pub left_out: BTreeMap<usize, String>,
+    pub left_out: BTreeMap<usize, LeftOut>,
     /// Those that are not faster beside others, by the decision that says so.
     pub failed: BTreeMap<usize, Decision>,
     /// Whether the time was over before all was decided.

@@ -1,11 +1,11 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what is dropped
 //! early, and what the sequential test says of the others.
 
+use super::left_out::LeftOut;
 use super::measured::{Measured, sorted};
 use super::outcome::Outcome;
 use crate::pairs::{Decision, MIN_EFFECT, Series};
 use std::collections::BTreeMap;
-use vmtax_model::number::factor;
 use vmtax_model::{GuestTunePhase, GuestTuneStep};
 
 /// Rounds after which a change may stand out.
@@ -15,7 +15,7 @@ const STANDS_OUT: f64 = -0.05;
 /// The same beside others, where it is not confirmed before others are screened beside it.
 const STANDS_OUT_BESIDE: f64 = -0.1;
 /// Rounds after which a change whose median saves nothing is dropped.
-const HOPELESS_ROUNDS: usize = 4;
+pub(super) const HOPELESS_ROUNDS: usize = 4;
 /// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all, and in the second screening
 /// (successive halving).
 const HALVINGS: [usize; 2] = [2, 4];
@@ -93,15 +93,15 @@ impl<'a> Screening<'a> {
         let (mut open, mut helped): (Vec<usize>, Vec<(usize, f64)>) = Default::default();
         for (&candidate, series) in &self.series {
             let why = match series.decision() {
-                Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => "faster by less than 2 %".to_owned(),
+                Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => LeftOut::SavesLittle,
                 Some(Decision::Helps) => {
                     helped.push((candidate, series.median()));
                     continue;
                 }
                 Some(_) => continue,
                 None if dropped.contains_key(&candidate) => dropped[&candidate].clone(),
-                None if is_hopeless(series) => format!("dropped after {HOPELESS_ROUNDS} rounds: not faster"),
-                None if !series.can_help() => "faster in too few rounds to be significant".to_owned(),
+                None if is_hopeless(series) => LeftOut::SavesNothing,
+                None if !series.can_help() => LeftOut::CannotBecomeSignificant,
                 None => {
                     open.push(candidate);
                     continue;
@@ -129,7 +129,7 @@ impl<'a> Screening<'a> {
     }
 
     /// The candidates that are dropped early, with the reason: half each time, by their costs after so many rounds.
-    fn dropped(&self, until_s: f64) -> BTreeMap<usize, String> {
+    fn dropped(&self, until_s: f64) -> BTreeMap<usize, LeftOut> {
         let mut dropped = BTreeMap::new();
         let is_second = self.phase == GuestTunePhase::SecondScreening;
         let round_s = self.measured.boot_s * (self.candidates.len() + 1) as f64;
@@ -153,10 +153,11 @@ impl<'a> Screening<'a> {
             left.sort_by(|a, b| rank(&a.1).total_cmp(&rank(&b.1)));
             let all = left.len();
             let last = left.split_off(all.div_ceil(2));
-            dropped.extend(last.into_iter().map(|(candidate, logs)| {
-                let ratio = factor(rank(&logs).exp());
-                (candidate, format!("dropped after {rounds} rounds to save time: ×{ratio} by then, among the slower half of {all} changes"))
-            }));
+            dropped.extend(
+                last.into_iter().map(|(candidate, logs)| {
+                    (candidate, LeftOut::SlowerHalf { rounds, ratio: rank(&logs).exp(), all })
+                }),
+            );
         }
         dropped
     }

@@ -2,6 +2,7 @@
 //! it; those that help one more at a time; what is left once more beside all of these, since one may mask another; what is kept again, on
 //! boots that chose none of it.
 
+use super::left_out::LeftOut;
 use super::measured::{Measured, confirms, sorted};
 use super::outcome::Outcome;
 use super::screening::{Screening, Standing, seems_to_help};
@@ -100,7 +101,7 @@ fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut Outcome) {
         None => {}
         Some(decided) => {
             outcome.failed.insert(first, decided);
-            outcome.left_out.insert(first, "no faster in the confirmation".to_owned());
+            outcome.left_out.insert(first, LeftOut::NotConfirmed { beside: None });
         }
     }
 }
@@ -127,7 +128,7 @@ fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) -> V
         !base.contains(one) && !harmed && !outcome.failed.contains_key(one) && measured.refused(*one).is_none()
     };
     let mut open: Vec<usize> = (0..measured.spec.candidates.len()).filter(is_open).collect();
-    let needless: Vec<(usize, String)> =
+    let needless: Vec<(usize, LeftOut)> =
         open.iter().filter_map(|one| Some((*one, needless(measured, baseline, base, *one)?))).collect();
     open.retain(|one| needless.iter().all(|(other, _)| other != one));
     // What was said of it beside others holds no more.
@@ -137,7 +138,7 @@ fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut Outcome) -> V
 }
 
 /// Why a candidate is nothing beside others; `None` where it may be something.
-fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidate: usize) -> Option<String> {
+fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidate: usize) -> Option<LeftOut> {
     let spec = measured.spec;
     let own = &spec.candidates[candidate].set;
     let contradicts = |other: &&usize| {
@@ -145,10 +146,10 @@ fn needless(measured: &Measured<'_>, baseline: &Variant, set: &[usize], candidat
         own.iter().any(|(key, value)| theirs.get(key).is_some_and(|other| other != value))
     };
     if let Some(other) = set.iter().find(contradicts) {
-        return Some(format!("mutually exclusive with {}, which is faster", spec.candidates[*other].name));
+        return Some(LeftOut::Excluded { by: spec.candidates[*other].name.clone() });
     }
     let is_in_it = spec.settings(baseline, &sorted(set, candidate)) == spec.settings(baseline, set);
-    (is_in_it && !set.is_empty()).then(|| format!("{} has it", spec.name(set)))
+    (is_in_it && !set.is_empty()).then(|| LeftOut::Contained { beside: spec.name(set) })
 }
 
 /// `base` with those of the candidates that help beside it and each other, added one at a time; `None` where something is left to
@@ -181,8 +182,10 @@ fn combined(
                 decided => {
                     outcome.is_out_of_time |= decided.is_none();
                     outcome.failed.insert(candidate, decided.unwrap_or(Decision::Undecided));
-                    let why = if decided.is_none() { "time limit reached before it was decided" } else { "no faster" };
-                    outcome.left_out.insert(candidate, format!("{why} beside {}", spec.name(&set)));
+                    let beside = spec.name(&set);
+                    let why =
+                        if decided.is_none() { LeftOut::Undecided { beside } } else { LeftOut::NoFaster { beside } };
+                    outcome.left_out.insert(candidate, why);
                     continue;
                 }
             }
@@ -190,7 +193,7 @@ fn combined(
         set = with;
         // What the new one sets as well is no change of its own any more.
         while let Some(other) = set.iter().copied().find(|other| settings(&without(&set, *other)) == settings(&set)) {
-            outcome.left_out.insert(other, format!("{} has it", spec.name(&without(&set, other))));
+            outcome.left_out.insert(other, LeftOut::Contained { beside: spec.name(&without(&set, other)) });
             set = without(&set, other);
         }
     }
@@ -233,11 +236,8 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut Outcome) 
         let adds = |one: usize| measured.series(&confirms(&set), (&without(&set, one), &set)).median();
         let Some((least, decided)) = failed.into_iter().max_by(|a, b| adds(a.0).total_cmp(&adds(b.0))) else { return };
         let others = without(&set, least);
-        let why = match others.is_empty() {
-            true => "no faster in the confirmation".to_owned(),
-            false => format!("no faster beside {} in the confirmation", measured.spec.name(&others)),
-        };
-        outcome.left_out.insert(least, why);
+        let beside = (!others.is_empty()).then(|| measured.spec.name(&others));
+        outcome.left_out.insert(least, LeftOut::NotConfirmed { beside });
         outcome.failed.insert(least, decided);
         set = others;
     }
