@@ -26,7 +26,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     let place = Place::new();
     // 100 requests a second: ten milliseconds each, if QEMU's throttle is to be believed.
     let words = format!("default throttling.iops-total=100 {QUICK} {READS}");
-    let shown = compare(&place, &words).start(60).outcome().exits(0);
+    let shown = compare(&place, &words).start(200).outcome().exits(0);
     shown.shows("times as high").shows("every result is conclusive");
     let recording = place.recording();
     let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
@@ -91,7 +91,7 @@ fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
 fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
     let place = Place::new();
     // A read of 64 KiB becomes sixteen requests.
-    let words = "default block-queue.max_sectors_kb=4 --machine tcg --rounds 12 --repeats 1 --budget 5m";
+    let words = "default block-queue.max_sectors_kb=4 --machine tcg --rounds 12 --repeats 1 --budget 4m";
     let read = "disk disk.bs=64K disk.count=30 disk.time=0";
     compare(&place, &format!("{words} -- {read}")).start(300).outcome().exits(0);
     let recording = place.recording();

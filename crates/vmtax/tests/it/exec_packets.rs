@@ -1,6 +1,6 @@
 //! The packets of a command's guest: as many as it sent and received, and where their time goes.
 
-use crate::common::{Place, interrupt_delaying_qemu, json, kernel, number, packet_delaying_qemu};
+use crate::common::{Place, interrupt_delaying_qemu, json, kernel, number, packet_delaying_qemu, passes};
 use crate::exec::{exec, report};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
@@ -55,15 +55,10 @@ fn row(column: &Value, to: &str, state: Option<&str>, measure: &str) -> f64 {
     of.map(|row| number(&row["time"][measure])).sum()
 }
 
-fn passes(column: &Value, to: &str) -> u64 {
-    let rows = column["rows"].as_array().unwrap().iter().filter(|row| row["to"] == to);
-    rows.filter_map(|row| row["count"].as_u64()).max().unwrap_or(0)
-}
-
 /// That as many were there, nearly all followed, and that their segments add up. ARP's are among them.
 fn is_whole((used, column): (&Value, &Value), count: u64) {
     let (packets, matched) = (number(&used["packets"]), &column["matched"]);
-    assert!((count as f64..1.05 * count as f64).contains(&packets), "{used}");
+    assert!((count as f64..1.05 * count as f64 + 20.0).contains(&packets), "{used}");
     assert_eq!((&matched["operations"], &matched["joined"]), (&used["packets"], &used["followed"]));
     assert!(number(&matched["joined"]) >= 0.99 * packets, "{matched}");
     assert_eq!(column["clock"]["violations"], 0, "{}", column["clock"]);
@@ -93,9 +88,11 @@ fn each_packet_of_a_command_is_followed_in_a_kvm_guest() {
     let [sent, received] = directions(&report)[..] else { panic!("two directions") };
     is_whole(sent, COUNT);
     is_whole(received, COUNT);
-    for to in ["net-guest-xmit", "net-kvm-kick", "net-tx-wake", "net-tx", "net-tap-write"] {
+    for to in ["net-guest-xmit", "net-kvm-kick", "net-tx", "net-tap-write"] {
         assert!(passes(sent.1, to) >= COUNT * 9 / 10, "{to}: {:#}", sent.1["rows"]);
     }
+    // A main loop that is awake needs no wake-up.
+    assert!(passes(sent.1, "net-tx-wake") >= COUNT / 2, "{:#}", sent.1["rows"]);
     for to in
         ["net-rx-fill", "net-rx-notify", "net-inject", "net-guest-interrupt", "net-guest-poll", "net-guest-receive"]
     {

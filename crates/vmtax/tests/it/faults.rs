@@ -120,7 +120,7 @@ fn a_workload_ends_with_its_controller_and_watchdogs() {
     watchdogs.iter().for_each(|watchdog| send(watchdog.pid, Signal::KILL));
     run.signal(Signal::KILL);
     run.outcome();
-    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !place.processes().is_empty() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }

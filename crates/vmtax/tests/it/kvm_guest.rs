@@ -2,7 +2,8 @@
 //! the kernel; without it these tests are listed as skipped.
 
 use crate::common::{
-    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, number, shared_folder, trials,
+    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, number, passes, shared_folder,
+    trials,
 };
 use crate::layers::is_corrected;
 use serde_json::Value;
@@ -75,12 +76,8 @@ fn requests_pass_ioeventfd_qemu_and_irqfd() {
     assert_eq!(pinned("native"), pinned("kvm"));
     assert_eq!(column["matched"]["operations"], 2 * READS);
     assert!(number(&column["matched"]["joined"]) >= 0.99 * (2 * READS) as f64, "{}", column["matched"]);
-    assert_eq!((&column["clock"]["violations"], &column["matched"]["lost_events"]), (&Value::from(0), &Value::from(0)));
+    assert_eq!(column["clock"]["violations"], 0, "{}", column["clock"]);
     let rows = column["rows"].as_array().unwrap();
-    let most = |checkpoint: &str| {
-        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
-        counts.max().unwrap_or(0)
-    };
     // Each request's doorbell stays in the kernel (ioeventfd), and its interrupt begins there (irqfd).
     for checkpoint in [
         "guest-issue",
@@ -98,7 +95,8 @@ fn requests_pass_ioeventfd_qemu_and_irqfd() {
         "guest-complete",
         "guest-return",
     ] {
-        assert!(most(checkpoint) > READS, "{checkpoint}: {} of {} requests", most(checkpoint), 2 * READS);
+        let passes = passes(column, checkpoint);
+        assert!(passes > READS, "{checkpoint}: {passes} of {} requests", 2 * READS);
     }
     let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
     let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
@@ -158,7 +156,7 @@ fn a_command_has_its_output_and_its_time_has_a_sum() {
     let sum: f64 = rows.iter().map(|row| number(&row["machine_s"])).sum();
     let (whole, unexplained) = (number(&parts["machine_s"]), number(&parts["unexplained_s"]));
     assert!((sum + unexplained - whole).abs() < 0.002 * whole, "{parts}");
-    assert!(unexplained.abs() < 0.1 * whole, "{parts}");
+    assert!(unexplained.abs() < 0.1 * whole + 0.05, "{parts}");
 }
 
 #[test]

@@ -59,7 +59,10 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
     let missing = column["missing"].as_array().unwrap();
     let named = missing.iter().find(|m| m["what"] == "the guest's kernel").expect("nothing is missing");
     assert!(named["fix"].as_str().unwrap().contains("vmtax get kernel"), "{named}");
-    assert_eq!(column["matched"]["joined"], 60, "{}", column["matched"]);
+    let matched = &column["matched"];
+    // A late stamp in QEMU's log, which is all that an ordinary user has, rejects a request.
+    let joined = matched["joined"].as_u64().unwrap();
+    assert!(joined >= if is_root() { 60 } else { 30 } && joined + not_joined(matched) == 60, "{matched}");
     let rows = column["rows"].as_array().unwrap();
     assert!(rows.iter().all(|r| r["layer"] != "guest-kernel"), "{rows:?}");
     assert!(!is_root() || rows.iter().any(|r| r["layer"] == "device"), "{rows:?}");

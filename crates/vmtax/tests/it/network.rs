@@ -1,7 +1,7 @@
 //! Round trips over the network, followed through a real guest, QEMU, each backend and the host's stack.
 
 use crate::common::{
-    Place, Signal, json, kernel, number, packet_delaying_qemu, path_with_delaying_passt, skipped, trials, until,
+    Place, Signal, json, kernel, number, packet_delaying_qemu, passes, path_with_delaying_passt, skipped, trials, until,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -12,6 +12,8 @@ use std::path::PathBuf;
 const COUNT: u64 = 300;
 /// What the shim adds to each write of a packet to the tap.
 const DELAY_NS: f64 = 200_000.0;
+/// What that makes of a median of one round, on a host that may be busy.
+const PLANTED_NS: std::ops::Range<f64> = 0.9 * DELAY_NS..1.5 * DELAY_NS;
 /// What a busy host may move other medians by, of one round each.
 const ELSEWHERE_NS: f64 = DELAY_NS / 4.0;
 
@@ -57,11 +59,6 @@ fn observed(place: &Place, name: &str, variants: &str, path: Option<&str>) -> Va
     json(&run.start(300).outcome().exits(0).stdout)
 }
 
-/// Whether a round trip passes a checkpoint.
-fn passes(column: &Value, to: &str) -> bool {
-    column["rows"].as_array().unwrap().iter().any(|row| row["to"] == to)
-}
-
 /// The network namespaces that processes are in.
 fn namespaces() -> BTreeSet<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -83,8 +80,7 @@ fn the_micro_guests_round_trips_pass_every_layer_of_the_host() {
     is_whole(column, 2 * COUNT);
     let rows = column["rows"].as_array().unwrap();
     for checkpoint in ["net-tx", "net-tap-receive", "net-server-receive", "net-host-xmit", "net-rx", "net-inject"] {
-        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
-        assert!(counts.max() > Some(COUNT), "{checkpoint} is seldom passed: {rows:#?}");
+        assert!(passes(column, checkpoint) > COUNT, "{checkpoint} is seldom passed: {rows:#?}");
     }
     // Its driver's stamps are the first and the last of each.
     assert!(number(&column["unexplained_ns"]).abs() < 1.0, "{}", column["unexplained_ns"]);
@@ -117,7 +113,7 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
     assert!(number(&report["findings"]["host"]["p50_ns"]) < number(&plain["control"]["p50_ns"]));
     let grown = |to| row(late, to, "p50_ns") - row(plain, to, "p50_ns");
     let there = grown("net-tap-write");
-    assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before the write to the tap");
+    assert!(PLANTED_NS.contains(&there), "{there} ns of {DELAY_NS} before the write to the tap");
     let both_ways = ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-tap-read", "net-guest-receive"];
     for to in both_ways {
         assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < ELSEWHERE_NS, "{to}: {} ns more", grown(to));
@@ -150,16 +146,16 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     [tap, user, user_late, passt_in_time].into_iter().for_each(|column| is_whole(column, COUNT));
     for (column, by_passt) in [(tap, false), (user, false), (passt_in_time, true)] {
         for to in ["net-stream-write", "net-passt-send", "net-passt-read", "net-passt-write", "net-stream-read"] {
-            assert_eq!(passes(column, to), by_passt, "{to} of {}", column["variant"]);
+            assert_eq!(passes(column, to) > 0, by_passt, "{to} of {}", column["variant"]);
         }
         for to in ["net-tap-write", "net-tap-read"] {
-            assert_eq!(passes(column, to), !by_passt, "{to} of {}", column["variant"]);
+            assert_eq!(passes(column, to) > 0, !by_passt, "{to} of {}", column["variant"]);
         }
         assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
     }
     let is_there = |late: &Value, plain: &Value, to: &str| {
         let there = row(late, to, "p50_ns") - row(plain, to, "p50_ns");
-        assert!((there - DELAY_NS).abs() < DELAY_NS / 10.0, "{there} ns of {DELAY_NS} before {to}");
+        assert!(PLANTED_NS.contains(&there), "{there} ns of {DELAY_NS} before {to}");
         for other in ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-guest-receive"] {
             let grown = row(late, other, "p50_ns") - row(plain, other, "p50_ns");
             assert!(grown.abs() < ELSEWHERE_NS, "{other}: {grown} ns more");
@@ -171,7 +167,7 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     is_whole(column(&report, "passt"), COUNT);
     // Of another run, on a host that may be as busy as it likes: what was planted is there, and not twice.
     let there = row(column(&report, "passt"), "net-passt-send", "p50_ns");
-    assert!((DELAY_NS..1.5 * DELAY_NS).contains(&there), "{there} ns before passt sends");
+    assert!(PLANTED_NS.contains(&there), "{there} ns before passt sends");
     assert!(row(passt_in_time, "net-passt-send", "p50_ns") < DELAY_NS / 2.0);
     no_namespace_is_left(&before, "layers");
 }

@@ -150,7 +150,11 @@ fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_n
     };
     for (number, (ioeventfd, is_found)) in [("off", true), ("on", false)].into_iter().enumerate() {
         place.put(&format!("{ioeventfd}.toml"), plan(ioeventfd));
-        let exits = profile(&place, &format!("-- {ioeventfd}.toml"), number);
+        // Where nothing was lost, and no ticks of a timer that load has bunched are among it.
+        let mut all =
+            (0..TRIES).map(|attempt| profile(&place, &format!("-- {ioeventfd}.toml"), number * TRIES + attempt));
+        let exits = all.find(|exits| exits["lost"] == 0 && !costs(exits).contains(&"fast-tick"));
+        let exits = exits.expect("once no event is lost");
         let (notified, found) = count(&exits, 0xc010, true).unwrap_or_else(|| panic!("{exits:#}"));
         assert_eq!((notified, &found["register"]), (2000, &"queue notify".into()), "{found:#}");
         let costs = costs(&exits);

@@ -40,19 +40,19 @@ fn each_system_call_of_the_guest_is_counted() {
 #[test]
 fn both_sides_come_into_one_picture() {
     let place = Place::new();
-    let found = profile(&place, "out", "-- cpu time=2");
+    let found = profile(&place, "out", "-- cpu time=4");
     let guest = &found["guest"];
     let share = |f: &Value| f["self"]["share"].as_f64().unwrap();
     let first = &guest["functions"][0];
     // All that the workload does is look for primes.
-    assert!(first["name"].as_str().unwrap().ends_with("cpu::primes") && share(first) > 0.6, "{first:#}");
+    assert!(first["name"].as_str().unwrap().ends_with("cpu::primes") && share(first) > 0.5, "{first:#}");
     assert_eq!(first["layer"], "guest-user");
     assert!(guest["threads"].as_array().unwrap().iter().any(|t| t["name"] == "cpu"), "{:#}", guest["threads"]);
     assert_eq!(guest["calls"], Value::Null);
 
     let joined = &guest["joined"];
     assert!(joined["in_guest"].as_u64().unwrap() > 20, "{joined}");
-    assert!(joined["joined"]["share"].as_f64().unwrap() > 0.7, "{joined}");
+    assert!(joined["joined"]["share"].as_f64().unwrap() > 0.5, "{joined}");
     let whole = fs::read_to_string(place.path("out/with-guest.folded")).unwrap();
     let (mut all, mut together) = (0, 0);
     for line in whole.lines() {
@@ -63,7 +63,7 @@ fn both_sides_come_into_one_picture() {
         together += if on_top.is_some_and(|guest| guest.contains("cpu::primes_[g]")) { count } else { 0 };
     }
     assert_eq!(all, found["samples"], "no sample of QEMU's is lost or counted twice");
-    assert!(together as f64 > 0.4 * all as f64, "{together} of {all}: {whole}");
+    assert!(together as f64 > 0.3 * all as f64, "{together} of {all}: {whole}");
     // What TCG's vCPU does adds up.
     let parts = found["tcg"].as_array().unwrap();
     let of =

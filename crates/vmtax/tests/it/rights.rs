@@ -175,7 +175,7 @@ fn a_guest_ends_with_its_controller_and_watchdogs() {
         assert!(watchdogs.len() >= 2, "{watchdogs:?}");
         watchdogs.iter().for_each(|watchdog| send(watchdog.pid, Signal::KILL));
         run.signal(Signal::KILL);
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while !place.processes().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -240,11 +240,12 @@ fn vms_that_end_or_are_replaced_are_named_and_wrong_arguments_explained() {
     place.vmtax("top no-such-vm --batch").fails(&["vmtax vms"]);
     let words = format!("top {} {} --json --interval 0.3", first.pid(), second.pid());
     let running = place.vmtax(&words).start(60);
-    running.settled();
+    // Also where other load takes the processors, it sees both, then one.
+    let sees = || std::thread::sleep(Duration::from_secs(2));
+    sees();
     let ended = first.name.clone();
     drop(first);
-    running.settled();
-    running.settled();
+    sees();
     drop(second);
     let outcome = running.outcome().exits(2).says("vmtax vms").shows(&format!("{ended} (PID"));
     let lines: Vec<Value> = outcome.stdout.lines().map(json).collect();

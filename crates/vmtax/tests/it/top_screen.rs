@@ -78,7 +78,7 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
         keys.write_all(b"?").unwrap();
         wait_for(&read, &mut seen, "Columns (vmtax top --explain");
         keys.write_all(b"\x1b").unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_secs(1));
         keys.write_all(b"\r").unwrap();
         wait_for(&read, &mut seen, "Threads");
         match end {

@@ -286,6 +286,13 @@ pub fn not_joined(matched: &Value) -> u64 {
     matched["rejected"].as_array().unwrap().iter().map(|reason| reason[1].as_u64().unwrap()).sum()
 }
 
+/// How many requests of a report's column had an interval that ends at a checkpoint, in whatever state: one that was in two
+/// states in it counts twice.
+pub fn passes(column: &Value, to: &str) -> u64 {
+    let rows = column["rows"].as_array().unwrap().iter().filter(|row| row["to"] == to);
+    rows.filter_map(|row| row["count"].as_u64()).sum()
+}
+
 /// The trials of a report's JSON, in order.
 pub fn trials(report: &Value) -> &Vec<Value> {
     report["trials"].as_array().unwrap()
