@@ -11,6 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::testing::KvmGuest;
 
+/// Other load may leave a tuning without the proposal or a verdict, but hardly so often.
+const TRIES: usize = 3;
+
 /// Reads a clock that QEMU emulates.
 const READ_CLOCK: &str = "\
     clock=/sys/devices/system/clocksource/clocksource0/current_clocksource\n\
@@ -78,9 +81,15 @@ impl<'a> Guest<'a> {
 fn check_tuned(vm: &str, said: &Path, planted: &str, rule: &str, is_tuned: impl Fn(&str) -> bool) -> Value {
     let place = Place::new();
     let vmtax = |words: &str| place.vmtax(words).env("XDG_RUNTIME_DIR", place.path(""));
-    let words = format!("tune --vm {vm} --apply --slice 0.25 --json --output out");
-    let found = json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone();
-    assert_eq!(row(&found, rule)["verdict"], "keep", "{rule}: {found:#}");
+    let is_kept = |found: &Value| row(found, rule).is_some_and(|row| row["verdict"] == "keep");
+    let mut tuned = (0..TRIES).map(|number| {
+        if number > 0 {
+            vmtax("undo").succeeds();
+        }
+        let words = format!("tune --vm {vm} --apply --slice 0.25 --json --output out-{number}");
+        json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone()
+    });
+    let found = tuned.find(is_kept).unwrap_or_else(|| panic!("{rule} is not kept, {TRIES} times"));
     until("the guest has what was kept", || is_tuned(&last_line(said)).then_some(()));
     vmtax("undo").succeeds().shows("in the guest");
     until("the guest has what was planted", || (last_line(said) == planted).then_some(()));
@@ -91,9 +100,8 @@ fn last_line(said: &Path) -> String {
     fs::read_to_string(said).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
 }
 
-fn row(found: &Value, rule: &str) -> Value {
-    let rows = found["candidates"].as_array().unwrap();
-    rows.iter().find(|row| row["rule"] == rule).unwrap_or_else(|| panic!("no {rule}: {found:#}")).clone()
+fn row<'a>(found: &'a Value, rule: &str) -> Option<&'a Value> {
+    found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == rule)
 }
 
 #[test]
@@ -164,6 +172,6 @@ fn a_slow_clock_is_changed_in_the_guest_proven_and_restored() {
     let (place, folder) = (Place::new(), shared_folder());
     let vm = Guest::start(&place, &guest, folder.path(), &[], READ_CLOCK, "acpi_pm");
     let found = vm.check_tuned("acpi_pm", "pm-timer-clock", |now| now != "acpi_pm");
-    let ratio = row(&found, "pm-timer-clock")["confirmation"]["ratio"]["median"].as_f64().unwrap();
+    let ratio = row(&found, "pm-timer-clock").unwrap()["confirmation"]["ratio"]["median"].as_f64().unwrap();
     assert!(ratio < 0.8, "{ratio}: {found:#}");
 }
