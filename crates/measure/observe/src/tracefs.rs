@@ -96,7 +96,7 @@ impl Instance {
 
     fn make(root: &Path, name: &str) -> Result<Instance, ProbeError> {
         let folder = root.join("instances").join(name);
-        // Without the instance's name, which is another each time: the same is said once.
+        // Without the instance's name, which is another each time: the same problem is reported once.
         fs::create_dir(&folder).map_err(|e| ProbeError::file("making an instance in", &root.join("instances"), e))?;
         let mut instance = Instance { folder, switch: None };
         let switch = instance.path("tracing_on");
