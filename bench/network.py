@@ -144,8 +144,8 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--only", default="layers,native", help="parts, comma separated")
     arguments = parser.parse_args()
-    tools = {"sockperf": "sockperf", "iperf3": "iperf3", "ip": "iproute2", "taskset": "util-linux",
-             "qemu-system-x86_64": "qemu-system-x86"}
+    tools = {"ip": "iproute2", "taskset": "util-linux", "qemu-system-x86_64": "qemu-system-x86"}
+    tools |= {"sockperf": "sockperf", "iperf3": "iperf3"} if "native" in arguments.only else {}
     missing = [f"{tool} (apt-get install {package})" for tool, package in tools.items() if not shutil.which(tool)]
     missing += [] if os.access(arguments.vmtax, os.X_OK) else [f"{arguments.vmtax} (make build)"]
     missing += ["root (tracing, network namespaces)"] if os.geteuid() else []
