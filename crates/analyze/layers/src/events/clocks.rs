@@ -91,6 +91,33 @@ impl TimesByKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::{EventKind, Stamped};
+
+    #[test]
+    fn operations_and_qemus_log_align_the_clocks_of_an_untraced_guest() {
+        const AHEAD: u64 = 1000;
+        let operation = |number: u64| Stamped { begin: number * 100, end: number * 100 + 50, key: number * 4096 };
+        let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
+        let passes = |at, checkpoint, mark| Event {
+            at: at + AHEAD,
+            cpu: 0,
+            tid: 1,
+            interrupt: false,
+            kind: EventKind::Tracepoint,
+            what: HostEvent::Passes(checkpoint, mark),
+        };
+        // QEMU uses a request's memory again, and names what it pushes by it alone.
+        let address = Some(0x7f00);
+        let log = series.operations.iter().flat_map(|operation| {
+            let popped = Mark { address, offset: Some(operation.key), ..Mark::default() };
+            let pushed = Mark { address, ..Mark::default() };
+            let (pop, push) = (operation.begin + 10, operation.end - 20);
+            [passes(pop, Checkpoint::QemuPop, popped), passes(push, Checkpoint::QemuPush, pushed)]
+        });
+        let map = clock(&crate::synthetic::facts(), &series, None, None, &log.collect::<Vec<_>>()).unwrap();
+        // From 20 before the end to 10 after the beginning.
+        assert_eq!((map.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, map.bound()), (true, 15));
+    }
 
     #[test]
     fn a_disturbed_exchange_makes_a_good_one_no_worse() {
