@@ -1,17 +1,16 @@
-//! Why a candidate is not kept, without having been measured to be slower beside what is.
+//! Why a candidate is not kept.
 
-use super::screening::HOPELESS_ROUNDS;
 use crate::pairs::HARMED_PAIRS;
 use std::fmt;
 use vmtax_model::number::factor;
 
 /// A reason, with the names of the changes that it is about.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) enum LeftOut {
     /// It helps, by too little.
     SavesLittle,
-    /// The first rounds' median saves nothing.
-    SavesNothing,
+    /// The median of so many rounds saves nothing.
+    SavesNothing { rounds: usize },
     /// What helped in some rounds cannot become significant any more.
     CannotBecomeSignificant,
     /// Where time is short: among the slower half of `all` after so many rounds, with a median ratio of costs.
@@ -36,7 +35,7 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LeftOut::SavesLittle => write!(f, "faster by less than 2 %"),
-            LeftOut::SavesNothing => write!(f, "dropped after {HOPELESS_ROUNDS} rounds: not faster"),
+            LeftOut::SavesNothing { rounds } => write!(f, "dropped after {rounds} rounds: not faster"),
             LeftOut::CannotBecomeSignificant => write!(f, "faster in too few rounds to be significant"),
             LeftOut::SlowerHalf { rounds, ratio, all } => {
                 let ratio = factor(*ratio);

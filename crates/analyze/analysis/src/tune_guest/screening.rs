@@ -15,7 +15,7 @@ const STANDS_OUT: f64 = -0.05;
 /// The same beside others, where it is not confirmed before others are screened beside it.
 const STANDS_OUT_BESIDE: f64 = -0.1;
 /// Rounds after which a change whose median saves nothing is dropped.
-pub(super) const HOPELESS_ROUNDS: usize = 4;
+const HOPELESS_ROUNDS: usize = 4;
 /// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all, and in the second screening
 /// (successive halving).
 const HALVINGS: [usize; 2] = [2, 4];
@@ -100,7 +100,7 @@ impl<'a> Screening<'a> {
                 }
                 Some(_) => continue,
                 None if dropped.contains_key(&candidate) => dropped[&candidate].clone(),
-                None if is_hopeless(series) => LeftOut::SavesNothing,
+                None if is_hopeless(series) => LeftOut::SavesNothing { rounds: HOPELESS_ROUNDS },
                 None if !series.can_help() => LeftOut::CannotBecomeSignificant,
                 None => {
                     open.push(candidate);
