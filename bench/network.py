@@ -145,7 +145,8 @@ def main():
     parser.add_argument("--only", default="layers,native", help="parts, comma separated")
     arguments = parser.parse_args()
     tools = {"ip": "iproute2", "taskset": "util-linux", "qemu-system-x86_64": "qemu-system-x86"}
-    tools |= {"sockperf": "sockperf", "iperf3": "iperf3"} if "native" in arguments.only else {}
+    only = arguments.only.split(",")
+    tools |= {"sockperf": "sockperf", "iperf3": "iperf3"} if "native" in only else {}
     missing = [f"{tool} (apt-get install {package})" for tool, package in tools.items() if not shutil.which(tool)]
     missing += [] if os.access(arguments.vmtax, os.X_OK) else [f"{arguments.vmtax} (make build)"]
     missing += ["root (tracing, network namespaces)"] if os.geteuid() else []
@@ -155,7 +156,7 @@ def main():
     parts = {"layers": followed, "native": native}
     results = []
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-") as scratch:
-        for part in arguments.only.split(","):
+        for part in only:
             results += parts[part](arguments, scratch)
     return 0 if all(results) else 1
 

@@ -1,6 +1,9 @@
 //! The packets of a command's guest: as many as it sent and received, and where their time goes.
 
-use crate::common::{Place, interrupt_delaying_qemu, json, kernel, number, packet_delaying_qemu, passes};
+use crate::common::{
+    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, interrupt_delaying_qemu, json, kernel, number,
+    packet_delaying_qemu, passes,
+};
 use crate::exec::{exec, report};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
@@ -10,7 +13,6 @@ use vmtax_model::testing::KvmGuest;
 
 /// Datagrams that the command sends, one after the other, and receives.
 const COUNT: u64 = 1000;
-const DELAY_NS: f64 = 200_000.0;
 /// Other load may strike the same packets as a delay that is planted, but hardly so often.
 const TRIES: usize = 3;
 
@@ -108,8 +110,8 @@ fn is_found(late: &Value, plain: &Value, there: &str, direction: usize) -> Resul
         for to in late.1["rows"].as_array().unwrap().iter().filter_map(|row| row["to"].as_str()) {
             let [is, was] = [late.1, plain.1].map(|column| row(column, to, Some("running"), "p50_ns"));
             let expected = match number == direction && to == there {
-                true => 0.9 * DELAY_NS..1.5 * DELAY_NS,
-                false => -0.25 * DELAY_NS..0.25 * DELAY_NS,
+                true => PLANTED_NS,
+                false => -ELSEWHERE_NS..ELSEWHERE_NS,
             };
             if !expected.contains(&(is - was)) {
                 return Err(format!("{there}: {to} of direction {number} takes {is} ns, without a delay {was} ns"));
@@ -126,7 +128,7 @@ fn a_delay_in_qemu_is_found_in_the_row_where_it_was_planted() {
     for (there, direction) in [("net-tap-write", 0), ("net-inject", 1)] {
         let place = Place::new();
         let planted = if direction == 0 { packet_delaying_qemu } else { interrupt_delaying_qemu };
-        let qemu = planted(&place, DELAY_NS as u64);
+        let qemu = planted(&place, PACKET_DELAY_NS as u64);
         let mut missed = Vec::new();
         while missed.len() < TRIES {
             match is_found(&run(&guest, Some(&qemu)), &run(&guest, None), there, direction) {

@@ -1,7 +1,8 @@
 //! Round trips over the network, followed through a real guest, QEMU, each backend and the host's stack.
 
 use crate::common::{
-    Place, Signal, json, kernel, number, packet_delaying_qemu, passes, path_with_delaying_passt, skipped, trials, until,
+    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Signal, json, kernel, number, packet_delaying_qemu, passes,
+    path_with_delaying_passt, skipped, trials, until,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -10,12 +11,6 @@ use std::path::PathBuf;
 
 /// Round trips of a trial.
 const COUNT: u64 = 300;
-/// What the shim adds to each write of a packet to the tap.
-const DELAY_NS: f64 = 200_000.0;
-/// What that makes of a median of one round, on a host that may be busy.
-const PLANTED_NS: std::ops::Range<f64> = 0.9 * DELAY_NS..1.5 * DELAY_NS;
-/// What a busy host may move other medians by, of one round each.
-const ELSEWHERE_NS: f64 = DELAY_NS / 4.0;
 
 fn column<'a>(report: &'a Value, variant: &str) -> &'a Value {
     let columns = report["findings"]["columns"].as_array().unwrap();
@@ -101,7 +96,7 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
         "study = 'layers'\nrounds = 1\nmachines = ['native', 'tcg']\nprobes = ['none', 'network']\n[[workload]]\nname = 'net-rr'\n\
          options = {{ count = {COUNT}, time = 0 }}\n[[variant]]\nname = 'plain'\n[[variant]]\nname = 'late'\n\
          set = {{ qemu = '{}' }}\n",
-        packet_delaying_qemu(&place, DELAY_NS as u64).display()
+        packet_delaying_qemu(&place, PACKET_DELAY_NS as u64).display()
     );
     let plan = place.put("plan.toml", plan);
     let run = place.vmtax("layers --json --dir").arg(place.runs()).arg(plan);
@@ -113,7 +108,7 @@ fn a_delay_in_qemus_way_to_the_tap_is_found_there_and_each_round_trip_is_followe
     assert!(number(&report["findings"]["host"]["p50_ns"]) < number(&plain["control"]["p50_ns"]));
     let grown = |to| row(late, to, "p50_ns") - row(plain, to, "p50_ns");
     let there = grown("net-tap-write");
-    assert!(PLANTED_NS.contains(&there), "{there} ns of {DELAY_NS} before the write to the tap");
+    assert!(PLANTED_NS.contains(&there), "{there} ns of {PACKET_DELAY_NS} before the write to the tap");
     let both_ways = ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-tap-read", "net-guest-receive"];
     for to in both_ways {
         assert!(row(plain, to, "mean_ns") > 0.0 && grown(to).abs() < ELSEWHERE_NS, "{to}: {} ns more", grown(to));
@@ -132,7 +127,7 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     let Some(passt) = passt() else { return };
     let place = Place::new();
     let before = namespaces();
-    let late = packet_delaying_qemu(&place, DELAY_NS as u64);
+    let late = packet_delaying_qemu(&place, PACKET_DELAY_NS as u64);
     let variant = |name: &str, set: &str| format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
     let variants = [
         variant("tap", "backend = 'tap'"),
@@ -155,20 +150,20 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     }
     let is_there = |late: &Value, plain: &Value, to: &str| {
         let there = row(late, to, "p50_ns") - row(plain, to, "p50_ns");
-        assert!(PLANTED_NS.contains(&there), "{there} ns of {DELAY_NS} before {to}");
+        assert!(PLANTED_NS.contains(&there), "{there} ns of {PACKET_DELAY_NS} before {to}");
         for other in ["net-guest-queue", "net-tap-receive", "net-host-queue", "net-guest-receive"] {
             let grown = row(late, other, "p50_ns") - row(plain, other, "p50_ns");
             assert!(grown.abs() < ELSEWHERE_NS, "{other}: {grown} ns more");
         }
     };
     is_there(user_late, user, "net-tap-write");
-    let path = path_with_delaying_passt(&place, &passt, DELAY_NS as u64);
+    let path = path_with_delaying_passt(&place, &passt, PACKET_DELAY_NS as u64);
     let report = observed(&place, "late", &variants[3], Some(&path));
     is_whole(column(&report, "passt"), COUNT);
     // Of another run, on a host that may be as busy as it likes: what was planted is there, and not twice.
     let there = row(column(&report, "passt"), "net-passt-send", "p50_ns");
     assert!(PLANTED_NS.contains(&there), "{there} ns before passt sends");
-    assert!(row(passt_in_time, "net-passt-send", "p50_ns") < DELAY_NS / 2.0);
+    assert!(row(passt_in_time, "net-passt-send", "p50_ns") < PACKET_DELAY_NS / 2.0);
     no_namespace_is_left(&before, "layers");
 }
 

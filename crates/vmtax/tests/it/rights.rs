@@ -5,7 +5,6 @@ use crate::exec::exec;
 use crate::share::{LONG, SMALL_TREE, plan};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
 
 /// The kernel's bits of the capabilities that the tests name.
 const CHOWN: u64 = 1;
@@ -175,11 +174,7 @@ fn a_guest_ends_with_its_controller_and_watchdogs() {
         assert!(watchdogs.len() >= 2, "{watchdogs:?}");
         watchdogs.iter().for_each(|watchdog| send(watchdog.pid, Signal::KILL));
         run.signal(Signal::KILL);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !place.processes().is_empty() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let left = place.processes();
+        let left = place.processes_left();
         // It would hold the pipe that the outcome is read from.
         left.iter().for_each(|process| send(process.pid, Signal::KILL));
         run.outcome();

@@ -1,6 +1,8 @@
 //! The network of a running VM: what was planted is found, and of a VM without it the rules are silent.
 
-use crate::common::{Place, Running, Signal, json, packet_delaying_qemu, passes, until};
+use crate::common::{
+    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Running, Signal, json, packet_delaying_qemu, passes, until,
+};
 use crate::kvm_guest::kvm;
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -13,8 +15,6 @@ use vmtax_model::testing::{KvmGuest, skipped};
 
 /// Other load may take the processors for the whole time of one attempt.
 const TRIES: usize = 8;
-/// What the shim adds to each write of a packet to the tap.
-const DELAY_NS: f64 = 200_000.0;
 /// The number under which QEMU has the tap.
 const DESCRIPTOR: i32 = 77;
 
@@ -251,7 +251,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
     let Some(kernel) = KvmGuest::given() else { return };
     let place = Place::new();
     let Some(plain) = packets(&place, &kernel, 73, "") else { return skipped("no tap device can be made") };
-    let late = format!("--qemu {}", packet_delaying_qemu(&place, DELAY_NS as u64).display());
+    let late = format!("--qemu {}", packet_delaying_qemu(&place, PACKET_DELAY_NS as u64).display());
     let late = packets(&place, &kernel, 74, &late).unwrap();
     let sent = ["net-kvm-kick", "net-tx-wake", "net-tx", "net-tap-write", "net-tap-receive"];
     let received =
@@ -280,9 +280,9 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
     }
     let grown = |kind, to| row(&late, kind, to, "p50_ns") - row(&plain, kind, to, "p50_ns");
     let there = grown("transmit", "net-tap-write");
-    assert!((0.9 * DELAY_NS..1.5 * DELAY_NS).contains(&there), "{there} ns of {DELAY_NS} before the write to the tap");
+    assert!(PLANTED_NS.contains(&there), "{there} ns of {PACKET_DELAY_NS} before the write to the tap");
     for (kind, to) in [("transmit", "net-tap-receive"), ("receive", "net-tap-read"), ("receive", "net-rx-fill")] {
-        assert!(grown(kind, to).abs() < DELAY_NS / 4.0, "{to}: {} ns more", grown(kind, to));
+        assert!(grown(kind, to).abs() < ELSEWHERE_NS, "{to}: {} ns more", grown(kind, to));
     }
 }
 

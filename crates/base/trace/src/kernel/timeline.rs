@@ -54,22 +54,27 @@ struct History<S> {
 }
 
 impl<S> History<S> {
-    /// It is back: what woke it before it had left its CPU is what ended its sleep.
-    fn woken_early(&mut self) {
-        if let (Some(waker), Some((_, (state @ ThreadState::Sleeping(_), _)))) = (self.early, self.states.last_mut()) {
-            *state = ThreadState::Runnable { waker: Some(waker), idle: false };
+    /// It is on a CPU, which was idle or not: whether it had been woken. A waking that came before it had left its CPU is what
+    /// ended its sleep.
+    fn was_woken(&mut self, from_idle: bool) -> bool {
+        let early = self.early.take();
+        match self.states.last_mut() {
+            Some((_, (state @ ThreadState::Sleeping(_), _))) if early.is_some() => {
+                *state = ThreadState::Runnable { waker: early, idle: from_idle };
+                true
+            }
+            Some((_, (ThreadState::Runnable { idle, waker: Some(_) }, _))) => {
+                *idle = from_idle;
+                true
+            }
+            _ => false,
         }
     }
 
     /// It is on a CPU; if no event said so and it was woken before, that CPU was idle, else an event would have.
     fn on_cpu(&mut self, at: u64, cpu: u32) {
-        if matches!(self.states.last(), Some((_, (ThreadState::Running, _)))) {
-            return;
-        }
-        self.woken_early();
-        self.early = None;
-        if let Some((_, (ThreadState::Runnable { waker: Some(_), idle }, _))) = self.states.last_mut() {
-            *idle = true;
+        let runs = matches!(self.states.last(), Some((_, (ThreadState::Running, _))));
+        if !runs && self.was_woken(true) {
             self.states.push(at, (ThreadState::Running, cpu));
         }
     }
@@ -104,20 +109,17 @@ impl<S: Copy> SchedTimeline<S> {
         match what {
             Sched::Switch { prev, leaves, next } => {
                 if followed(prev) {
-                    self.0.entry(prev).or_default().on_cpu(at, cpu);
+                    let thread = self.0.entry(prev).or_default();
+                    thread.on_cpu(at, cpu);
                     let state = match leaves {
                         Leaves::Runnable => ThreadState::Runnable { waker: None, idle: false },
                         Leaves::Sleeping | Leaves::Ended => ThreadState::Sleeping(sleeps(prev, leaves)),
                     };
-                    self.set(prev, at, cpu, state);
+                    thread.states.push(at, (state, cpu));
                 }
                 if followed(next) {
                     let thread = self.0.entry(next).or_default();
-                    thread.woken_early();
-                    if let Some((_, (ThreadState::Runnable { idle, waker: Some(_) }, _))) = thread.states.last_mut() {
-                        *idle = prev == IDLE;
-                    }
-                    thread.early = None;
+                    thread.was_woken(prev == IDLE);
                     thread.states.push(at, (ThreadState::Running, cpu));
                 }
             }

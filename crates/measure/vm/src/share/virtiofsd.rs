@@ -17,8 +17,6 @@ const SOCKET: &str = "virtiofsd.socket";
 /// The server, and the stream to it. Its socket has a name for a moment, in a folder that is closed to others: an abstract
 /// one can be connected to by everyone.
 pub(super) fn server_command(sharing: &Sharing, program: &Path, scratch: &Path) -> Result<ServerCommand, MachineError> {
-    let failed = |e| MachineError::system("making virtiofsd's socket", e);
-    let (listener, stream) = connected(scratch).map_err(failed)?;
     let help = help(program)?;
     let rust = help.contains("--shared-dir");
     // The one in C, even for its help.
@@ -29,6 +27,8 @@ pub(super) fn server_command(sharing: &Sharing, program: &Path, scratch: &Path) 
             program.display()
         )));
     }
+    let failed = |e| MachineError::system("making virtiofsd's socket", e);
+    let (listener, stream) = connected(scratch).map_err(failed)?;
     let (command, endpoint) = (arguments(sharing, program, rust), ServerEndpoint::Stream(stream.into()));
     // The one in Rust makes a user namespace by itself.
     Ok(ServerCommand { command, jail: Vec::new(), descriptors: vec![listener.into()], endpoint, as_root: !rust })

@@ -12,8 +12,8 @@ mod vms;
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
 pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
 pub use plant::{
-    DELAY_MS, LIMIT_MS, compiled, escaping_qemu, interrupt_delaying_qemu, known_program, layers_plan,
-    packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
+    DELAY_MS, ELSEWHERE_NS, LIMIT_MS, PACKET_DELAY_NS, PLANTED_NS, compiled, escaping_qemu, interrupt_delaying_qemu,
+    known_program, layers_plan, packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
 };
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 pub use terminal::terminal;
@@ -174,12 +174,25 @@ impl Place {
 
     /// Fails when something is left a while after the last program ended.
     pub fn nothing_is_left(&self) {
-        let deadline = Instant::now() + AFTERMATH;
-        while !self.left().is_empty() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let left = self.left();
+        let left = aftermath(|| self.left());
         assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
+    }
+
+    /// The processes that are left a while after they should have ended.
+    pub fn processes_left(&self) -> Vec<Process> {
+        aftermath(|| self.processes())
+    }
+}
+
+/// What is still there when the aftermath is over.
+fn aftermath<T>(left: impl Fn() -> Vec<T>) -> Vec<T> {
+    let deadline = Instant::now() + AFTERMATH;
+    loop {
+        let left = left();
+        if left.is_empty() || Instant::now() >= deadline {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Place, fake_qemu, qemu};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -57,6 +58,13 @@ pub fn read_delaying_qemu(place: &Place, bytes: u64, delay_ns: u64, boot_ns: u64
     );
     place.script("read-delaying-qemu", &script)
 }
+
+/// How late a packet is made whose delay has to be found, ns.
+pub const PACKET_DELAY_NS: f64 = 200_000.0;
+/// What that makes of the median of its row, of one round on a host that may be busy.
+pub const PLANTED_NS: Range<f64> = 0.9 * PACKET_DELAY_NS..1.5 * PACKET_DELAY_NS;
+/// What a busy host may move the medians of other rows by.
+pub const ELSEWHERE_NS: f64 = PACKET_DELAY_NS / 4.0;
 
 /// A QEMU whose writes of packets to its backend are late by so much: see `planted/net_shim.c`.
 pub fn packet_delaying_qemu(place: &Place, delay_ns: u64) -> PathBuf {
