@@ -130,9 +130,15 @@ pub enum StudyError {
     },
     /// These recordings cannot be compared.
     #[error(
-        "{0} have no metric in common that was measured on the same machine by the same workload: `vmtax report` shows what each has"
+        "{names} have no metric in common that was measured on the same machine by the same workload: `vmtax report` shows what each \
+         has{}", .damaged.iter().map(|trial| format!("\nnot counted: {trial}")).collect::<String>()
     )]
-    NothingInCommon(String),
+    NothingInCommon {
+        /// The recordings.
+        names: String,
+        /// Trials of theirs that cannot be read, each with the reason.
+        damaged: Vec<String>,
+    },
     /// A profile cannot be read.
     #[error("reading {}: give a profile's folder or a file of folded stacks: {source}", file.display())]
     Unreadable {

@@ -17,7 +17,7 @@ pub fn compare_recordings(recordings: &[Recording], min_effect: f64) -> Result<C
     let sides: Vec<Side<'_>> = recordings.iter().zip(&names).map(|(recording, name)| side(recording, name)).collect();
     let findings = vmtax_analysis::compare_recordings(&sides, min_effect);
     if findings.against.iter().all(|a| a.rows.is_empty()) {
-        return Err(StudyError::NothingInCommon(names.join(" and ")));
+        return Err(nothing_in_common(&names, recordings.iter()));
     }
     Ok(findings)
 }
@@ -30,9 +30,14 @@ pub fn check(baseline: &Recording, now: &Recording, thresholds: &Thresholds) -> 
     let names = [name(&baseline.folder), name(&now.folder)];
     let findings = vmtax_analysis::check(&side(baseline, &names[0]), &side(now, &names[1]), thresholds);
     if findings.rows.is_empty() {
-        return Err(StudyError::NothingInCommon(names.join(" and ")));
+        return Err(nothing_in_common(&names, [baseline, now]));
     }
     Ok(findings)
+}
+
+fn nothing_in_common<'r>(names: &[String], recordings: impl IntoIterator<Item = &'r Recording>) -> StudyError {
+    let damaged = recordings.into_iter().flat_map(|recording| recording.damaged.clone()).collect();
+    StudyError::NothingInCommon { names: names.join(" and "), damaged }
 }
 
 fn side<'a>(recording: &'a Recording, name: &'a str) -> Side<'a> {
