@@ -50,7 +50,7 @@ The workload of vmtax's own guest is block I/O to a separate disk: bs=4K, rw=rea
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
 the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
---vary and --set take, with --device net: backend=tap|user|passt and the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...); with --device disk: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
+--vary and --set take, with --device net: backend=tap|user|passt|vhost-user and the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...); with --device disk: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
 Examples:

@@ -29,8 +29,10 @@ pub enum NetBackend {
     Tap,
     /// QEMU's user-mode network (slirp): QEMU ends the guest's connections and makes its own by sockets.
     User,
-    /// passt: a process that does the same outside of QEMU.
+    /// passt: a process that does the same outside of QEMU, which passes it packets by a stream.
     Passt,
+    /// passt as a device of vhost-user: it has the guest's memory, takes packets from the virtqueues and puts them there, past QEMU.
+    VhostUser,
 }
 
 impl NetBackend {
@@ -74,12 +76,12 @@ mod tests {
 
     #[test]
     fn backends_have_the_names_that_qemu_and_the_docs_use() {
-        assert_eq!(NetBackend::NAMES, ["tap", "user", "passt"]);
+        assert_eq!(NetBackend::NAMES, ["tap", "user", "passt", "vhost-user"]);
         assert_eq!(("passt".parse(), "tap".parse()), (Ok(NetBackend::Passt), Ok(NetBackend::Tap)));
         let queues = |text: &str| NetBackend::queues(&[(NetBackend::QUEUES.to_owned(), text.to_owned())].into());
         assert_eq!((queues("2"), NetBackend::queues(&BTreeMap::new())), (Ok(2), Ok(1)));
         assert!(["0", "17", "-1", "two"].iter().all(|text| queues(text).unwrap_err().to_string().contains("1 to 16")));
         let error = "slirp".parse::<NetBackend>().unwrap_err().to_string();
-        assert!(error.contains("tap, user, passt"), "{error}");
+        assert!(error.contains("tap, user, passt, vhost-user"), "{error}");
     }
 }

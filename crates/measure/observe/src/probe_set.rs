@@ -135,7 +135,7 @@ impl ProbeSet {
             let shown: Vec<&Source> = shown.flat_map(|info| info.sources).collect();
             set.uprobes.retain(|probe| !shown.contains(&&Source::Qemu(probe.event)));
         }
-        for source in sources(checkpoints, Side::Host, &[]) {
+        for source in sources(checkpoints, Side::Host, &[Checkpoint::NetPasstNotify]) {
             match *source {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
                 Source::Tracepoint { system, names, of: Scope::Qemu } => set.bound.push(event(system, names, None)),
@@ -152,6 +152,14 @@ impl ProbeSet {
             }
         }
         set
+    }
+
+    /// Also when these threads of passt notify a guest: by a call that QEMU's threads make, too, for much else.
+    pub fn add_notifications(&mut self, passt: &[i32]) {
+        let any: Vec<String> = passt.iter().map(|tid| format!("common_pid == {tid}")).collect();
+        if let (Source::Calls(calls), false) = (Checkpoint::NetPasstNotify.info().sources[0], any.is_empty()) {
+            self.calls.extend(calls.iter().map(|names| call(names, Some(&any.join(" || ")))));
+        }
     }
 
     /// Of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each

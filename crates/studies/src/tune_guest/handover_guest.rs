@@ -82,6 +82,10 @@ fn backend(value: &str) -> &'static str {
     match value {
         "tap" => "`-netdev tap,id=NETDEV,ifname=TAP,script=no,downscript=no`",
         "passt" => "`passt --socket SOCKET`, `-netdev stream,id=NETDEV,server=off,addr.type=unix,addr.path=SOCKET`",
+        "vhost-user" => {
+            "`passt --vhost-user --socket SOCKET`, `-chardev socket,id=CHARDEV,path=SOCKET`, `-netdev vhost-user,id=NETDEV,chardev=CHARDEV`, \
+             the guest's memory of an object with `share=on`"
+        }
         _ => "`-netdev user,id=NETDEV`",
     }
 }
@@ -113,6 +117,9 @@ fn libvirt(key: &str, value: Option<&str>) -> String {
         "qemu" => format!("`<emulator>{text}</emulator>`"),
         "pinning" => "`<cputune><vcpupin vcpu='0' cpuset='CPU'/></cputune>`".to_owned(),
         NetBackend::KEY if text == "passt" => "`<interface type='user'><backend type='passt'/></interface>`".to_owned(),
+        NetBackend::KEY if text == "vhost-user" => {
+            "`<interface type='vhostuser'><backend type='passt'/></interface>`, `<memoryBacking><access mode='shared'/>` (libvirt 11.1)".to_owned()
+        }
         NetBackend::KEY if text == "tap" => "`<interface type='bridge'>`".to_owned(),
         "rx_queue_size" => format!("`<driver rx_queue_size='{text}'/>` of `<interface>`"),
         "memory-backend.prealloc" => "`<memoryBacking><allocation mode='immediate'/></memoryBacking>`".to_owned(),

@@ -1,9 +1,8 @@
 //! Round trips over the network of Linux guests on KVM, see `kvm_guest`.
 
-use crate::common::{Place, json, number, passes, skipped};
+use crate::common::{Place, json, number, passes, passt, passt_with_vhost_user};
 use crate::kvm_guest::kvm;
 use crate::layers::is_corrected;
-use std::path::Path;
 use vmtax_model::testing::KvmGuest;
 
 /// Round trips of a trial.
@@ -50,8 +49,7 @@ fn round_trips_pass_ioeventfd_the_tap_and_an_msi() {
 #[ignore = "needs root"]
 fn round_trips_pass_qemus_own_network_and_passt() {
     let Some(guest) = KvmGuest::given() else { return };
-    if !Path::new("/usr/bin/passt").exists() {
-        skipped("passt is not installed: `apt-get install passt`");
+    if passt().is_none() {
         return;
     }
     let place = Place::new();
@@ -67,6 +65,31 @@ fn round_trips_pass_qemus_own_network_and_passt() {
         assert!(unexplained < 0.1 * traced, "{}: {unexplained} of {traced}", column["variant"]);
     }
     assert_eq!(columns.len(), 3);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn with_vhost_user_round_trips_pass_kvm_and_passt_alone() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let Some((_, path)) = passt_with_vhost_user() else { return };
+    let place = Place::new();
+    let words = format!("--device net --machine kvm --rounds 1 count={COUNT} --set backend=vhost-user --json");
+    let run = kvm(&place, &guest, "layers", &words).env("PATH", path);
+    let report = json(&run.start(120).outcome().exits(0).stdout);
+    let column = &report["findings"]["columns"][0];
+    let matched = &column["matched"];
+    assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{matched}");
+    assert_eq!(column["clock"]["violations"], 0, "{}", column["clock"]);
+    for to in ["net-kvm-kick", "net-tx-wake", "net-passt-send", "net-passt-notify", "net-inject", "net-guest-return"] {
+        assert!(passes(column, to) > COUNT, "{to} is seldom passed: {:#?}", column["rows"]);
+    }
+    // No thread of QEMU's wakes: KVM itself passes on the kick and the interrupt.
+    for to in ["net-tx", "net-rx", "net-stream-wake"] {
+        assert_eq!(passes(column, to), 0, "{to} is passed: {:#?}", column["rows"]);
+    }
+    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+    assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
+    is_corrected(column, &["guest", "host"]);
 }
 
 #[test]
@@ -94,8 +117,8 @@ fn round_trips_of_32_connections_are_each_followed() {
 #[ignore = "needs root"]
 fn of_several_connections_each_backend_shows_what_it_can() {
     let Some(guest) = KvmGuest::given() else { return };
-    let (backends, passt): (&str, _) =
-        if Path::new("/usr/bin/passt").exists() { ("tap,user,passt", true) } else { ("tap,user", false) };
+    let passt = passt().is_some();
+    let backends = if passt { "tap,user,passt" } else { "tap,user" };
     let place = Place::new();
     let words = format!(
         "--device net --machine kvm --rounds 1 count={COUNT} connections=8 protocol=udp --vary backend={backends} --json"

@@ -24,7 +24,7 @@ fn is_ubuntu() -> bool {
 
 /// Fetches `what` (kernel or qemu): what it said at its end, two columns and a path. Where packages cannot be reached, the
 /// test is listed as skipped.
-fn fetched(what: &str, wanted: &str) -> Option<(String, String)> {
+pub fn fetched(what: &str, wanted: &str) -> Option<(String, String)> {
     // First the one that other tests boot, which is the default then.
     kernel();
     let place = Place::new();

@@ -2,8 +2,9 @@
 
 use crate::common::{
     ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Signal, json, kernel, number, packet_delaying_qemu, passes,
-    path_with_delaying_passt, skipped, trials, until,
+    passt, passt_with_vhost_user, path_with_delaying_passt, trials, until,
 };
+use crate::matrix::fetched;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,15 +33,6 @@ fn is_whole(column: &Value, operations: u64) {
     let sum: f64 = column["rows"].as_array().unwrap().iter().map(|row| number(&row["time"]["mean_ns"])).sum();
     let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
     assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
-}
-
-/// The passt of this host; without one the test is listed as skipped.
-fn passt() -> Option<PathBuf> {
-    let found = ["/usr/bin/passt", "/usr/local/bin/passt"].map(PathBuf::from).into_iter().find(|path| path.exists());
-    if found.is_none() {
-        skipped("passt is not installed: `apt-get install passt`");
-    }
-    found
 }
 
 /// The round trips of a plan's variants under TCG, observed once.
@@ -165,6 +157,48 @@ fn each_backend_is_followed_and_a_delay_is_found_in_its_own_segment() {
     assert!(PLANTED_NS.contains(&there), "{there} ns before passt sends");
     assert!(row(passt_in_time, "net-passt-send", "p50_ns") < PACKET_DELAY_NS / 2.0);
     no_namespace_is_left(&before, "layers");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn with_vhost_user_packets_go_past_qemu_and_a_delay_is_found_in_passt() {
+    kernel();
+    let Some((passt, path)) = passt_with_vhost_user() else { return };
+    // Without KVM older ones crash.
+    if fetched("qemu", "10.0").is_none() {
+        return;
+    }
+    let place = Place::new();
+    let before = namespaces();
+    let variants = "[[variant]]\nname = 'vhost-user'\nset = { backend = 'vhost-user', qemu = '10.0' }\n";
+    let in_time = observed(&place, "runs", variants, Some(&path));
+    let late = path_with_delaying_passt(&place, &passt, PACKET_DELAY_NS as u64);
+    let late = observed(&place, "late", variants, Some(&late));
+    let [in_time, late] = [&in_time, &late].map(|report| column(report, "vhost-user"));
+    for column in [in_time, late] {
+        is_whole(column, COUNT);
+        for to in
+            ["net-tx-wake", "net-passt-send", "net-tap-receive", "net-passt-read", "net-passt-notify", "net-inject"]
+        {
+            assert!(passes(column, to) > COUNT / 2, "{to} is seldom passed: {:#?}", column["rows"]);
+        }
+        for to in ["net-tx", "net-tap-write", "net-stream-write", "net-passt-write", "net-stream-read", "net-rx"] {
+            assert_eq!(passes(column, to), 0, "{to} is passed: {:#?}", column["rows"]);
+        }
+        assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
+    }
+    let there = row(late, "net-passt-send", "p50_ns");
+    assert!(PLANTED_NS.contains(&there), "{there} ns before passt sends");
+    assert!(row(in_time, "net-passt-send", "p50_ns") < PACKET_DELAY_NS / 2.0);
+    no_namespace_is_left(&before, "layers");
+    // Debian 12's passt has no vhost-user.
+    place.script("bin/passt", "echo \"unrecognized option '--vhost-user'\" >&2; exit 1");
+    let path = format!("{}:{path}", place.path("bin").display());
+    let words = "layers --device net count=100 --machine tcg --rounds 1 --qemu 10.0 --set backend=vhost-user --dir";
+    let run = place.vmtax(words).arg(place.path("old")).env("PATH", path).start(120).outcome();
+    for text in ["passt does not answer", "unrecognized option", "a passt of December 2024"] {
+        assert!(run.stderr.contains(text), "no '{text}' in {}", run.stderr);
+    }
 }
 
 #[test]

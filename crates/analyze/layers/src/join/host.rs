@@ -8,7 +8,7 @@ use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
-use vmtax_model::{Role, TraceFacts};
+use vmtax_model::{Checkpoint, Role, TraceFacts};
 use vmtax_trace::{EventWindow, Packet, Sched, SchedTimeline, ThreadState};
 
 /// A system call of a thread.
@@ -51,6 +51,8 @@ pub(crate) struct HostWindow {
     pub servers: BTreeSet<i32>,
     /// passt's, where packets go through it.
     pub passt: BTreeSet<i32>,
+    /// Whether passt takes packets from the guest's queues itself, by vhost-user.
+    pub passt_has_queues: bool,
     pub passed: Passed<Passing>,
     pub packets: Passed<PassingPacket>,
     /// QEMU's descriptors of the disk's file.
@@ -120,6 +122,7 @@ impl HostWindow {
             }
             HostEvent::Passes(checkpoint, mark) => {
                 self.tells_round_trips |= mark.round_trip.is_some();
+                self.passt_has_queues |= checkpoint == Checkpoint::NetPasstNotify && self.passt.contains(&tid);
                 self.passed.push(checkpoint, at, Passing { tid, mark });
             }
             HostEvent::Packet(checkpoint, packet) => {

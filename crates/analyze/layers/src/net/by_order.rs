@@ -90,9 +90,15 @@ impl Follow<'_> {
         RECEIVES.into_iter().filter_map(next).min_by_key(|(at, _)| *at)
     }
 
-    /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads.
+    /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads; or to passt's notification of the guest.
     fn by_passt(&self, path: &mut RequestPath, passt: i32, at: (u64, u64), late: u64) -> Option<(u64, i32)> {
         self.read(path, (C::NetPasstReplyWake, C::NetPasstRead), at, passt);
+        if self.host.passt_has_queues {
+            let mut notifies = self.host.passed.at(C::NetPasstNotify).within(at.1, late);
+            let (notify, by) = notifies.find(|(_, p)| p.tid == passt).map(|(at, p)| (at, p.tid))?;
+            path.set(C::NetPasstNotify, notify, PassedBy::Thread(by));
+            return Some((notify, by));
+        }
         let write = self.next_send(passt, at.1, late)?;
         path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
         let mut reads = self.host.packets.at(C::NetTapRead).within(write, late);

@@ -129,7 +129,7 @@ impl Follow<'_> {
 
     /// When the host was done with a round trip.
     pub fn done(path: &RequestPath) -> u64 {
-        path.first_of(&[C::NetStreamRead, C::NetTapRead, C::NetHostXmit]).unwrap_or(0)
+        path.first_of(&[C::NetPasstNotify, C::NetStreamRead, C::NetTapRead, C::NetHostXmit]).unwrap_or(0)
     }
 
     /// The first packet of the guest at a checkpoint that is one of these.
@@ -242,7 +242,8 @@ impl Follow<'_> {
         }
     }
 
-    /// QEMU's write of the request to its backend: when and by which thread. passt passes it on.
+    /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. What QEMU writes to passt, that
+    /// passes on.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
         if self.shares_passt() {
             return path.thread(C::NetStreamWrite);
@@ -254,6 +255,9 @@ impl Follow<'_> {
         }
         let (sent, passt) = self.last_send(early, received, |tid| self.host.passt.contains(&tid))?;
         path.set(C::NetPasstSend, sent, PassedBy::Thread(passt));
+        if self.host.passt_has_queues {
+            return Some((sent, passt));
+        }
         let (write, tid) = self.last_send(early, sent, |tid| self.host.is_qemus(tid))?;
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
         // The first: it reads what QEMU wrote in the same turn of its loop.
@@ -263,7 +267,7 @@ impl Follow<'_> {
         Some((write, tid))
     }
 
-    /// From QEMU's read of the response to the guest's driver.
+    /// From QEMU's read of the response, or passt's notification, to the guest's driver.
     pub(super) fn receive(&self, path: &mut RequestPath, (read, tid): (u64, i32), polled: u64) {
         let bound = self.params.bound;
         let latest = polled.saturating_add(bound);
@@ -276,6 +280,10 @@ impl Follow<'_> {
         let until = interrupt.map_or(latest, |at| at.saturating_add(bound));
         if let Some((at, inject)) = self.host.passed.at(C::NetInject).within(from, until).next() {
             path.set(C::NetInject, at, PassedBy::Thread(inject.tid));
+            // Without KVM it is QEMU that interrupts the guest.
+            if let Some(woke) = self.host.woke(inject.tid, from, at).filter(|_| self.host.passt.contains(&tid)) {
+                path.set(C::NetStreamWake, woke, PassedBy::Thread(inject.tid));
+            }
         }
     }
 }

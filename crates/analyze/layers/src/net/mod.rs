@@ -26,9 +26,9 @@ pub(crate) const SENDS: [Checkpoint; 3] =
 /// The returns of calls by which threads receive packets, likewise.
 pub(crate) const RECEIVES: [Checkpoint; 2] = [Checkpoint::NetServerReceive, Checkpoint::NetPasstRead];
 
-/// Whether a single system call is this checkpoint of a round trip: one that sends, or the return of one that receives.
+/// Whether a single system call is this checkpoint of a round trip: one that sends or notifies, or the return of one that receives.
 pub(crate) fn is_call_of_network(checkpoint: Checkpoint) -> bool {
-    SENDS.contains(&checkpoint) || RECEIVES.contains(&checkpoint)
+    SENDS.contains(&checkpoint) || RECEIVES.contains(&checkpoint) || checkpoint == Checkpoint::NetPasstNotify
 }
 
 /// What of several connections' round trips is not followed.

@@ -7,20 +7,38 @@ use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
 /// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
 
-/// What a packet passes alone where QEMU itself reads and writes the tap or the sockets.
-pub(super) const DIRECT: &[Checkpoint] = &[Checkpoint::NetTapWrite, Checkpoint::NetRxWake, Checkpoint::NetTapRead];
-
-/// What a packet passes alone where passt reads and writes the sockets.
-pub(super) const BY_PASST: &[Checkpoint] = &[
-    Checkpoint::NetStreamWrite,
-    Checkpoint::NetPasstWake,
-    Checkpoint::NetPasstSend,
-    Checkpoint::NetPasstReplyWake,
-    Checkpoint::NetPasstRead,
-    Checkpoint::NetPasstWrite,
-    Checkpoint::NetStreamWake,
-    Checkpoint::NetStreamRead,
-];
+/// What a packet does not pass: where QEMU itself reads and writes the tap or the sockets, where it passes packets to passt, and
+/// where passt takes them from the guest's queues.
+pub(super) const NOT_PASSED: [&[Checkpoint]; 3] = {
+    use Checkpoint::*;
+    [
+        &[
+            NetStreamWrite,
+            NetPasstWake,
+            NetPasstSend,
+            NetPasstReplyWake,
+            NetPasstRead,
+            NetPasstWrite,
+            NetPasstNotify,
+            NetStreamWake,
+            NetStreamRead,
+        ],
+        &[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify],
+        &[
+            NetTx,
+            NetTapWrite,
+            NetStreamWrite,
+            NetPasstWake,
+            NetRxWake,
+            NetTapRead,
+            NetPasstWrite,
+            NetStreamRead,
+            NetRx,
+            NetRxFill,
+            NetRxNotify,
+        ],
+    ]
+};
 
 /// The checkpoints of a round trip over the network: the guest's request through a virtio-net card and its backend to a server
 /// on the host, and its response. An event that shows several of them is decoded as the first: what a thread does tells which.
@@ -36,7 +54,7 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Host NetKvmKick "transmit ioeventfd / MMIO exit", Kvm, OPTIONAL, [
         kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
-    Host NetTxWake "QEMU event loop wakes (kick)", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
+    Host NetTxWake "event loop wakes (kick)", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
     Host NetTx "QEMU transmits", Qemu, OPTIONAL, [Source::Qemu("transmit")];
     Host NetTapWrite "write to tap or socket", Qemu, OPTIONAL, [call(&[&["sys_enter_writev"], &["sys_enter_sendto"]])];
     Host NetStreamWrite "write to passt", Qemu, OPTIONAL, [call(&[&["sys_enter_sendmsg"]])];
@@ -58,6 +76,7 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
         call(&[&["sys_exit_recvmmsg"], &["sys_exit_recvmsg"]]), READS
     ];
     Host NetPasstWrite "passt writes to QEMU", Passt, ALWAYS, [call(&[&["sys_enter_sendmsg"]])];
+    Host NetPasstNotify "passt notifies the guest", Passt, OPTIONAL, [call(&[&["sys_enter_write"]])];
     Host NetStreamWake "QEMU event loop wakes (passt)", HostKernel, OPTIONAL, [WAITS];
     Host NetStreamRead "read from passt", Qemu, ALWAYS, [READS];
     Host NetRx "QEMU receives", Qemu, OPTIONAL, [Source::Qemu("receive")];

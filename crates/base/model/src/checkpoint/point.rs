@@ -56,7 +56,7 @@ pub enum Checkpoint {
     NetGuestKick,
     /// KVM handles the kick: ioeventfd or MMIO exit.
     NetKvmKick,
-    /// QEMU's event loop wakes for the kick.
+    /// The event loop that takes the packet from the virtqueue wakes for the kick: QEMU's, with vhost-user passt's.
     NetTxWake,
     /// QEMU hands the packet to its network backend.
     NetTx,
@@ -88,6 +88,8 @@ pub enum Checkpoint {
     NetPasstRead,
     /// passt's system call that writes the response to QEMU is entered.
     NetPasstWrite,
+    /// passt, which has filled the guest's receive queue itself, notifies the guest.
+    NetPasstNotify,
     /// QEMU's event loop wakes for what passt wrote.
     NetStreamWake,
     /// QEMU's read copies the response from passt.

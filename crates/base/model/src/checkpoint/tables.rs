@@ -1,7 +1,7 @@
 //! The tables of all classes of devices together.
 
 use super::disk::DISK;
-use super::network::{BY_PASST, DIRECT, NETWORK};
+use super::network::{NETWORK, NOT_PASSED};
 use super::point::{Checkpoint, CheckpointInfo};
 
 /// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
@@ -46,8 +46,8 @@ impl Checkpoint {
             };
             has(self) && has(other)
         };
-        let by = |way: &[Checkpoint], other_way: &[Checkpoint]| way.contains(&self) && other_way.contains(&other);
-        TABLES.into_iter().any(of) && !by(DIRECT, BY_PASST) && !by(BY_PASST, DIRECT)
+        let passes_both = |not: &[Checkpoint]| !not.contains(&self) && !not.contains(&other);
+        TABLES.into_iter().any(of) && NOT_PASSED.into_iter().any(passes_both)
     }
 
     /// Its row in the table of its class of device.
@@ -118,6 +118,8 @@ mod tests {
         assert!(C::NetTx.is_on_path_with(C::NetRx) && !C::NetTx.is_on_path_with(C::QemuPop));
         // A packet goes by passt or does not.
         assert!(C::NetPasstSend.is_on_path_with(C::NetRx) && C::NetPasstSend.is_on_path_with(C::NetPasstRead));
+        assert!(C::NetPasstNotify.is_on_path_with(C::NetPasstRead) && C::NetPasstNotify.is_on_path_with(C::NetInject));
+        assert!(!C::NetPasstNotify.is_on_path_with(C::NetRx) && !C::NetPasstNotify.is_on_path_with(C::NetPasstWrite));
         assert!(!C::NetPasstSend.is_on_path_with(C::NetTapRead) && !C::NetTapWrite.is_on_path_with(C::NetStreamRead));
     }
 }

@@ -130,7 +130,7 @@ impl Plan {
             );
         }
         let queues = NetBackend::queues(&variant.set).map_err(|error| variant.fault(&error.to_string()))?;
-        if queues > 1 && matches!(variant.backend()?, Some(NetBackend::User | NetBackend::Passt)) {
+        if queues > 1 && !matches!(variant.backend()?, None | Some(NetBackend::Tap)) {
             return refused("netdev.queues is of a tap: set backend=tap, or leave it out");
         }
         let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
-use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, QemuThread, SCHEMA, Side, TraceFacts, files};
+use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts, files};
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device};
@@ -216,6 +216,8 @@ fn host_tracer(
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);
             let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);
+            let passt = network.iter().filter(|thread| thread.role == Role::Other(Role::PASST.to_owned()));
+            set.add_notifications(&passt.map(|thread| thread.tid).collect::<Vec<_>>());
             // The micro-guest places its device only when it first uses it.
             let placed = vm.monitor().filter(|_| what.machine.has_kernel());
             set.keep_doorbells(

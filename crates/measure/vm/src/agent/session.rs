@@ -66,7 +66,7 @@ impl<'a> Session<'a> {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
-        let (network, link) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
+        let (mut network, link) = if setup.network { Some(MachineNetwork::start(setup)?) } else { None }.unzip();
         let began = Instant::now();
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
@@ -87,7 +87,10 @@ impl<'a> Session<'a> {
                     server: reach,
                     network: link,
                 };
-                let Started { child, link } = start_linux(setup, program, image, streams)?;
+                let Started { mut child, link } = start_linux(setup, program, image, streams)?;
+                if let Some(network) = &mut network {
+                    network.connect(setup, &mut child)?;
+                }
                 (child, Vec::new(), Some(link))
             }
             None => {

@@ -26,6 +26,8 @@ pub(crate) enum NetworkEnd {
     Tap(Vec<OwnedFd>),
     /// The stream of packets to passt, for a guest's network card.
     Passt(OwnedFd),
+    /// The abstract name of the socket by which passt is given the guest's memory and queues, for a network card of vhost-user.
+    VhostUser(String),
     /// The network namespace to be in: natively the client's; of a guest QEMU's, whose user-mode network has the server on its
     /// loopback device.
     Namespace(OwnedFd),
@@ -39,7 +41,7 @@ impl NetworkEnd {
         match self {
             NetworkEnd::Tap(queues) => queues,
             NetworkEnd::Passt(end) | NetworkEnd::Namespace(end) => vec![end],
-            NetworkEnd::Host => Vec::new(),
+            NetworkEnd::VhostUser(_) | NetworkEnd::Host => Vec::new(),
         }
     }
 }

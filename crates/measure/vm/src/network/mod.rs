@@ -15,6 +15,7 @@ use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
 pub(crate) use link::{HOST_MAC, NetworkEnd, NetworkLink, mac_bytes};
 use make::{Made, Network, make, on_host_loopback};
+use passt::VhostUser;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 use vmtax_model::{NetBackend, QemuThread, Role, Warning};
@@ -37,6 +38,8 @@ pub(crate) struct MachineNetwork {
     server: Child,
     /// What connects it to a guest, where that is a process.
     passt: Option<Child>,
+    /// What will, once the VMM has connected.
+    vhost_user: Option<VhostUser>,
     warning: Option<Warning>,
 }
 
@@ -50,7 +53,7 @@ impl MachineNetwork {
         let network = match setup.backend {
             _ if !setup.machine.is_guest() => Network::Veth,
             None | Some(NetBackend::Tap) => Network::Tap { queues },
-            Some(NetBackend::User | NetBackend::Passt) => Network::Loopback,
+            Some(NetBackend::User | NetBackend::Passt | NetBackend::VhostUser) => Network::Loopback,
         };
         let needs_none = queues == 1 && matches!(setup.backend, None | Some(NetBackend::User));
         let (Made { udp, others, echo, end }, warning) = match make(network) {
@@ -60,12 +63,19 @@ impl MachineNetwork {
             }
             made => (made?, None),
         };
-        let (passt, end) = match end {
-            NetworkEnd::Namespace(namespace) if setup.backend == Some(NetBackend::Passt) => {
+        let (mut passt, mut vhost_user) = (None, None);
+        let end = match (end, setup.backend) {
+            (NetworkEnd::Namespace(namespace), Some(NetBackend::Passt)) => {
                 let (child, stream) = passt::start(setup, namespace, &network_device())?;
-                (Some(child), NetworkEnd::Passt(stream))
+                passt = Some(child);
+                NetworkEnd::Passt(stream)
             }
-            end => (None, end),
+            (NetworkEnd::Namespace(namespace), Some(NetBackend::VhostUser)) => {
+                let (socket, name) = VhostUser::prepare(setup, namespace, &network_device())?;
+                vhost_user = Some(socket);
+                NetworkEnd::VhostUser(name)
+            }
+            (end, _) => end,
         };
         // Guests have addresses of their own; the port is the server's.
         let guests = SocketAddrV4::new(*ECHO.ip(), echo.port());
@@ -82,7 +92,7 @@ impl MachineNetwork {
                 ..Supervision::default()
             },
         })?;
-        let network = MachineNetwork { server, passt, warning };
+        let network = MachineNetwork { server, passt, vhost_user, warning };
         let deadline = Instant::now() + START_TIMEOUT;
         while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
@@ -92,6 +102,17 @@ impl MachineNetwork {
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok((network, NetworkLink { end, echo }))
+    }
+
+    /// Connects it to this VMM, where that waits for it.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the VMM does not.
+    pub fn connect(&mut self, setup: &Setup<'_>, vmm: &mut Child) -> Result<(), MachineError> {
+        if let Some(socket) = self.vhost_user.take() {
+            self.passt = socket.connect(setup, &network_device(), vmm)?;
+        }
+        Ok(())
     }
 
     /// The threads of the echo server, and of passt.

@@ -1,6 +1,7 @@
-//! passt, which connects a guest to the sockets of a network namespace: a process of its own, without rights, which QEMU reaches
-//! by a stream of packets. <https://passt.top>
+//! passt, which connects a guest to the sockets of a network namespace: a process of its own, without rights, to which QEMU passes
+//! packets by a stream, or the guest's memory and queues by vhost-user. <https://passt.top>
 
+use super::POLL_INTERVAL;
 use super::link::{HOST_MAC, mac_bytes};
 use crate::MachineError;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
@@ -12,53 +13,139 @@ use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use vmtax_model::NetBackend;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 
 /// How long it may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
 const ARP_BYTES: u32 = 42;
+/// `VHOST_USER_GET_FEATURES` of vhost-user's version 1, without a payload:
+/// <https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>.
+const GET_FEATURES: [u32; 3] = [1, 1, 0];
+/// Bytes of the answer: the same header, the features.
+const FEATURES_BYTES: usize = 12 + 8;
 
 /// Starts passt in a network namespace, whose loopback device of this name the guest reaches at the echo server's address. Gives
 /// QEMU's end of its stream, once it answers.
 pub(super) fn start(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(Child, OwnedFd), MachineError> {
+    let (ours, theirs) = pair()?;
+    let child = spawn(setup, namespace, loopback, (theirs, NetBackend::Passt))?;
+    let child = answered(child, setup, answers(&ours), "another passt")?;
+    Ok((child, ours.into()))
+}
+
+/// A socket to which QEMU connects, to hand over the guest's memory and queues: QEMU takes none that is connected already.
+#[derive(Debug)]
+pub(super) struct VhostUser {
+    listener: UnixListener,
+    namespace: OwnedFd,
+}
+
+impl VhostUser {
+    /// Makes it, with its abstract name, and tries whether this host's passt can be a device of vhost-user.
+    pub fn prepare(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
+        let failed = |e| MachineError::system("making a socket for vhost-user", e);
+        let (ours, theirs) = pair()?;
+        let tried = namespace.try_clone().map_err(failed)?;
+        let child = spawn(setup, tried, loopback, (theirs, NetBackend::VhostUser))?;
+        answered(child, setup, answers_vhost_user(&ours), "a passt of December 2024 or later")?.kill();
+        let name =
+            format!("{loopback}-{}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
+        let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok((VhostUser { listener, namespace }, name))
+    }
+
+    /// Starts passt once this VMM has connected, which waits for passt to answer. Any user may connect to an abstract name: others are
+    /// turned away. `None` where the VMM ended instead.
+    pub fn connect(self, setup: &Setup<'_>, loopback: &str, vmm: &mut Child) -> Result<Option<Child>, MachineError> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            match self.listener.accept() {
+                Ok((stream, _)) if is_of(&stream, vmm.session()) => {
+                    return spawn(setup, self.namespace, loopback, (stream, NetBackend::VhostUser)).map(Some);
+                }
+                Ok(_) => {}
+                Err(_) if vmm.wait(POLL_INTERVAL).is_some() => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        let log = setup.log.join("qemu.log");
+        Err(MachineError::NoNetwork(format!("QEMU does not connect to passt: see {}", log.display())))
+    }
+}
+
+fn is_of(stream: &UnixStream, session: i32) -> bool {
+    let peer = rustix::net::sockopt::socket_peercred(stream);
+    let of = peer.and_then(|peer| rustix::process::getsid(Some(peer.pid)));
+    of.is_ok_and(|of| of.as_raw_nonzero().get() == session)
+}
+
+fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
+    UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))
+}
+
+/// The process, with its end of a socket.
+fn spawn(
+    setup: &Setup<'_>,
+    namespace: OwnedFd,
+    loopback: &str,
+    (socket, backend): (UnixStream, NetBackend),
+) -> Result<Child, MachineError> {
     let program = vmtax_host::find_program("passt").ok_or_else(|| {
-        let fix = "`apt-get install passt`, or use backend=user";
-        MachineError::NoNetwork(format!("backend=passt needs passt, which is not installed: {fix}"))
+        let (name, fix): (&str, _) = (backend.into(), "`apt-get install passt`, or use backend=user");
+        MachineError::NoNetwork(format!("backend={name} needs passt, which is not installed: {fix}"))
     })?;
-    let (ours, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
-    let stream = FIRST_DESCRIPTOR.to_string();
+    let descriptor = FIRST_DESCRIPTOR.to_string();
     let (address, mask, gateway) = (NET_ADDRESS.to_string(), NET_MASK.to_string(), ECHO.ip().to_string());
     let program = program.display().to_string();
-    let place = ["--fd", &stream, "--ipv4-only", "--interface", loopback];
+    let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
     let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", HOST_MAC];
     let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
-    let command = [[&program, "--foreground"].as_slice(), &place, &guest, &no_servers].concat();
-    let log = setup.log.join("passt.log");
+    // Nobody migrates it.
+    let vhost: &[&str] = match backend {
+        NetBackend::VhostUser => &["--vhost-user", "--repair-path", "none"],
+        _ => &[],
+    };
+    let command = [[&program, "--foreground"].as_slice(), vhost, &place, &guest, &no_servers].concat();
     let user = unprivileged_user().map(|id| RightsOfUser { id, ..RightsOfUser::default() });
-    let mut child = Child::spawn(Start {
+    socket.set_nonblocking(false).map_err(|e| MachineError::system("preparing passt's socket", e))?;
+    Child::spawn(Start {
         command: command.into_iter().map(str::to_owned).collect(),
         stdin: None,
-        descriptors: vec![theirs.into(), namespace],
-        log: &log,
+        descriptors: vec![socket.into(), namespace],
+        log: &setup.log.join(LOG),
         supervision: Supervision {
             namespaces: Namespaces { network_in: Some(FIRST_DESCRIPTOR + 1), ..Namespaces::default() },
             rights: Some(Rights { user, no_set_id: false }),
             removed: vec![setup.scratch.folder().to_path_buf()],
             ..Supervision::default()
         },
-    })?;
-    match answers(&ours) {
-        Ok(()) => Ok((child, ours.into())),
-        Err(error) => {
-            child.kill();
-            let (said, log) = (log_tail(&log), log.display());
-            let fix = "use backend=user, or another passt";
-            Err(MachineError::NoNetwork(format!("passt does not answer ({error}); {fix}. Its log is {log}:\n{said}")))
-        }
-    }
+    })
+}
+
+/// The process that has answered; where it has not, it is ended. `other`: what to use instead.
+fn answered(mut child: Child, setup: &Setup<'_>, answer: io::Result<()>, other: &str) -> Result<Child, MachineError> {
+    let Err(error) = answer else { return Ok(child) };
+    child.kill();
+    let log = setup.log.join(LOG);
+    let (said, log) = (log_tail(&log), log.display());
+    let fix = format!("use backend=user, or {other}");
+    Err(MachineError::NoNetwork(format!("passt does not answer ({error}); {fix}. Its log is {log}:\n{said}")))
+}
+
+/// Asks passt for its features, as QEMU will, and waits for the answer.
+fn answers_vhost_user(mut socket: &UnixStream) -> io::Result<()> {
+    socket.set_read_timeout(Some(START_TIMEOUT))?;
+    socket.write_all(&GET_FEATURES.map(u32::to_ne_bytes).concat())?;
+    socket.read_exact(&mut [0; FEATURES_BYTES])?;
+    socket.set_read_timeout(None)
 }
 
 /// Asks passt for the hardware address of the echo server, as a guest would, and waits for the answer.

@@ -16,7 +16,7 @@ mod virtiofsd;
 pub(crate) use effect::effect;
 pub use image::{image_mib, make_image};
 pub(crate) use mount::mount;
-pub(crate) use qemu_arguments::{ServerLink, arguments, machine};
+pub(crate) use qemu_arguments::{ServerLink, arguments, machine, shares_memory};
 pub use server::check_rights;
 pub(crate) use server::{Server, ServerAddress};
 pub use sharing::{RootExtras, Sharing};

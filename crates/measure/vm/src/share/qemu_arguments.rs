@@ -20,10 +20,12 @@ pub(super) const VERSION_EVENT: &str = "v9fs_version_return";
 
 /// What the machine itself needs for it, behind its type.
 pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
-    match sharing.map(|s| s.share.method) {
-        Some(ShareMethod::Virtiofs) => ",memory-backend=ram",
-        _ => "",
-    }
+    if shares_memory(sharing) { ",memory-backend=ram" } else { "" }
+}
+
+/// Whether the guest's memory is shared with another process already.
+pub(crate) fn shares_memory(sharing: Option<&Sharing>) -> bool {
+    sharing.is_some_and(|s| s.share.method == ShareMethod::Virtiofs)
 }
 
 /// The arguments that share it. `default` is how this run's disks are read: past the page cache or not, by which engine.

@@ -3,6 +3,7 @@
 pub mod boot_guest;
 mod guest;
 mod guest_agent;
+mod passt;
 mod plant;
 mod process;
 mod terminal;
@@ -11,6 +12,7 @@ mod vms;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
 pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
+pub use passt::{passt, passt_with_vhost_user};
 pub use plant::{
     DELAY_MS, ELSEWHERE_NS, LIMIT_MS, PACKET_DELAY_NS, PLANTED_NS, compiled, escaping_qemu, interrupt_delaying_qemu,
     known_program, layers_plan, packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,

@@ -30,9 +30,13 @@ const LENGTHS: (u64, u64) = (SIZE + 28, SIZE + 42);
 /// Ticks between two round trips.
 const PAUSE: u64 = 10_000;
 
-/// The checkpoints of a round trip, in order: by a tap, or by passt.
-fn path(by_passt: bool) -> Vec<C> {
-    let one_of_it = if by_passt { C::NetPasstRead } else { C::NetTapRead };
+/// The checkpoints of a round trip, in order: by a tap, by passt, or by passt that has the guest's queues.
+fn path(plant: Plant) -> Vec<C> {
+    let one_of_it = match plant {
+        Plant { queues: true, .. } => C::NetPasstNotify,
+        Plant { passt: true, .. } => C::NetPasstWrite,
+        _ => C::NetTapRead,
+    };
     let all = C::ALL.into_iter().filter(|c| (C::NetGuestCall..=C::NetGuestReturn).contains(c));
     all.filter(|c| c.is_on_path_with(one_of_it)).collect()
 }
@@ -50,6 +54,8 @@ struct Plant {
     lost: bool,
     /// Between QEMU and the host's stack there is passt.
     passt: bool,
+    /// passt takes packets from the guest's queues, past QEMU.
+    queues: bool,
     /// QEMU's functions show no key, as in a recording of a QEMU without symbols.
     no_keys: bool,
     /// Which of several clients makes it.
@@ -95,7 +101,7 @@ impl World {
     fn round_trip(&mut self, begin: u64, plant: Plant) -> u64 {
         let plant = Plant { number: begin, ..plant };
         let mut at = begin + STEP;
-        for checkpoint in path(plant.passt) {
+        for checkpoint in path(plant) {
             if checkpoint == C::NetHostXmit {
                 at += plant.queued;
             }
@@ -213,6 +219,7 @@ impl World {
                 }
             }
             C::NetTx | C::NetRx => self.host(at, MAIN, false, HostEvent::Passes(checkpoint, keyed)),
+            C::NetTxWake if plant.queues => self.host(at, PASST, false, HostEvent::Woke),
             C::NetTxWake | C::NetRxWake | C::NetStreamWake => self.host(at, MAIN, false, HostEvent::Woke),
             C::NetPasstWake | C::NetPasstReplyWake => self.host(at, PASST, false, HostEvent::Woke),
             C::NetTapReceive => {
@@ -221,7 +228,7 @@ impl World {
             C::NetServerReceive => self.host(at, SERVER, false, passes),
             // As they are decoded: by the name of the call, whoever makes it.
             C::NetServerSend => self.host(at, SERVER, false, HostEvent::Passes(C::NetTapWrite, Mark::default())),
-            C::NetPasstSend => self.host(at, PASST, false, passes),
+            C::NetPasstSend | C::NetPasstNotify => self.host(at, PASST, false, passes),
             C::NetPasstWrite => self.host(at, PASST, false, HostEvent::Passes(C::NetStreamWrite, Mark::default())),
             // A datagram: the return of the call alone.
             C::NetPasstRead => self.host(at, PASST, false, passes),
@@ -279,7 +286,7 @@ fn world(count: u64, plant: Plant) -> World {
 /// No round trip has an event of another.
 fn none_is_mixed_up(joined: &Joined, plant: Plant) {
     for request in &joined.requests {
-        for (number, checkpoint) in path(plant.passt).into_iter().enumerate() {
+        for (number, checkpoint) in path(plant).into_iter().enumerate() {
             let at = request.begin() - plant.skew + STEP * (number as u64 + 1);
             // Which of several kicks and interrupts it was, only better clocks could tell; and of the host's, how far they are ahead.
             if checkpoint.info().layer != vmtax_model::Layer::Interrupt {

@@ -38,7 +38,7 @@ fn without_copies(mut world: World) -> World {
 fn are_right(joined: &Joined, truth: &Truth) {
     for request in &joined.requests {
         let truth = &truth[&request.key];
-        for checkpoint in path(false).into_iter().chain(path(true)) {
+        for checkpoint in path(Plant::default()).into_iter().chain(path(Plant { passt: true, ..Plant::default() })) {
             // What served several at once is that of the one that caused it, or nobody's.
             let of_several =
                 [C::NetKvmKick, C::NetTxWake, C::NetRxWake, C::NetStreamWake, C::NetInject, C::NetGuestInterrupt];

@@ -48,10 +48,12 @@ fn is_loader(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
 }
 
-/// The first mapped file that is named as QEMU's usually are, or that the command line names.
+/// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. That names a guest's kernel, too, which
+/// is mapped as data.
 fn mapped_program(maps: &str, named: &[PathBuf]) -> Option<PathBuf> {
     // Five columns, then the path, which may have blanks.
-    let mut paths = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+    let is_code = |line: &&str| line.split_whitespace().nth(1).is_some_and(|rights| rights.contains('x'));
+    let mut paths = maps.lines().filter(is_code).filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
     let is_program = |path: &&Path| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         !is_loader(path) && (name.starts_with(b"qemu-") || named.iter().any(|named| named == path))
@@ -69,9 +71,12 @@ mod tests {
                     7f02-7f03 rw-p 00000000 00:00 0 \n\
                     7f04-7f05 r-xp 00000000 fe:00 13 /c c/root/bin/qemu-system-x86_64\n";
         assert_eq!(mapped_program(maps, &[]), Some(PathBuf::from("/c c/root/bin/qemu-system-x86_64")));
-        let other = "7f00-7f01 r--p 00000000 fe:00 12 /usr/bin/other\n";
+        let other = "7f00-7f01 r-xp 00000000 fe:00 12 /usr/bin/other\n";
         assert_eq!(mapped_program(other, &[]), None);
         assert_eq!(mapped_program(other, &["/usr/bin/other".into()]), Some("/usr/bin/other".into()));
+        let kernel = "7e00-7e01 r--p 00000000 fe:00 14 /boot/vmlinux\n";
+        let named = ["/boot/vmlinux".into(), "/usr/bin/other".into()];
+        assert_eq!(mapped_program(&[kernel, other].concat(), &named), Some("/usr/bin/other".into()));
         let own = std::process::id() as i32;
         assert_eq!(binary(own).unwrap(), std::env::current_exe().unwrap());
         assert_eq!(file(own), Some(format!("/proc/{own}/exe").into()));

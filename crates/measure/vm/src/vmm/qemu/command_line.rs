@@ -22,6 +22,8 @@ const DISK: &str = "disk";
 pub const DISK_DEVICE: &str = "disk-device";
 /// What is behind it in QEMU.
 const NET_BACKEND: &str = "measured";
+/// The connection to what is behind it, with vhost-user.
+const VHOST_SOCKET: &str = "vhost-user";
 
 /// The descriptors of a guest that has an agent, in order; the micro-guest has monitor and memory alone.
 const AGENT: i32 = FIRST_DESCRIPTOR;
@@ -48,12 +50,15 @@ pub(super) fn guest(
     let memory = setup.guest.qemu_properties("memory-backend.");
     let cpu = format!("{}{}", cpu_model.as_deref().unwrap_or(usual_cpu), setup.guest.qemu_properties("cpu-flag."));
     let mut arguments = Arguments::new(qemu, MONITOR);
-    if !memory.is_empty() {
+    let has_vhost_user = matches!(network, Some((NetworkLink { end: NetworkEnd::VhostUser(_), .. }, _)));
+    let is_shared = has_vhost_user && !share::shares_memory(setup.share);
+    if !memory.is_empty() || is_shared {
         machine += ",memory-backend=memory";
         let size = setup.guest.memory_mib;
-        // Huge pages that are reserved are had by a file alone.
-        let kind = if memory.contains(",hugetlb=on") { "memfd" } else { "ram" };
-        arguments.add(["-object", &format!("memory-backend-{kind},id=memory,size={size}M{memory}")]);
+        // Huge pages that are reserved are had by a file alone, and only a file is shared.
+        let kind = if is_shared || memory.contains(",hugetlb=on") { "memfd" } else { "ram" };
+        let shared = if is_shared { ",share=on" } else { "" };
+        arguments.add(["-object", &format!("memory-backend-{kind},id=memory,size={size}M{shared}{memory}")]);
     }
     arguments.add(["-machine", &machine, "-accel", &accelerator(setup), "-cpu", &cpu]);
     if let Some(firmware) = firmware {
@@ -111,6 +116,7 @@ fn backend(link: &NetworkLink, descriptor: i32) -> String {
             format!("tap,id={NET_BACKEND},{key}={}", numbers.join(":"))
         }
         NetworkEnd::Passt(_) => format!("stream,id={NET_BACKEND},server=off,addr.type=fd,addr.str={descriptor}"),
+        NetworkEnd::VhostUser(_) => format!("vhost-user,id={NET_BACKEND},chardev={VHOST_SOCKET}"),
         // The echo server's address stands for the loopback device.
         NetworkEnd::Namespace(_) | NetworkEnd::Host => {
             format!("user,id={NET_BACKEND},ipv6=off,net={NET_ADDRESS}/{NET_MASK},host={}", link.echo.ip())
@@ -188,6 +194,9 @@ impl Arguments {
         };
         let card = format!("{device},id={NET_DEVICE},netdev={NET_BACKEND},mac={NET_MAC}{queues}{properties_of_card}");
         let netdev = backend(link, descriptor) + &properties(&netdev, NetBackend::PROPERTY);
+        if let NetworkEnd::VhostUser(name) = &link.end {
+            self.add(["-chardev", &format!("socket,id={VHOST_SOCKET},path={name},abstract=on")]);
+        }
         self.add(["-netdev", &netdev, "-device", &card]);
     }
 

@@ -24,6 +24,8 @@ use vmtax_model::{QemuFacts, ShareMethod, shell_line};
 
 /// The first QEMU with `-netdev stream`.
 const FIRST_WITH_STREAMS: QemuVersion = QemuVersion { major: 7, minor: 2, micro: 0 };
+/// The first QEMU that was seen to run a guest with vhost-user without KVM: 5.2 and 7.2 crash when the guest sets up its card.
+const FIRST_WITH_VHOST_USER_IN_TCG: QemuVersion = QemuVersion { major: 10, minor: 0, micro: 0 };
 
 /// Starts a guest with a kernel.
 pub(crate) fn start_linux(
@@ -35,8 +37,15 @@ pub(crate) fn start_linux(
     let Streams { agent, console, server, network } = streams;
     let share = command_line::share(setup, qemu, server.as_ref());
     let end = command_line::network_descriptor(server.as_ref());
-    if let Some(NetworkLink { end: NetworkEnd::Passt(_), .. }) = &network {
-        has_streams(qemu)?;
+    match &network {
+        Some(NetworkLink { end: NetworkEnd::Passt(_), .. }) => {
+            needs(qemu, FIRST_WITH_STREAMS, "backend=passt", "use backend=user, or another QEMU (--qemu)")?;
+        }
+        Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }) if !setup.machine.is_kvm() => {
+            let fix = "older ones crash; use KVM, or another QEMU (--qemu)";
+            needs(qemu, FIRST_WITH_VHOST_USER_IN_TCG, "backend=vhost-user without KVM", fix)?;
+        }
+        _ => {}
     }
     let mut arguments = command_line::guest(setup, qemu, image, network.as_ref().map(|link| (link, end)));
     arguments.extend(share.iter().cloned());
@@ -115,12 +124,11 @@ fn spawn(
     Ok(Started { child, link: Link { share: Vec::new(), memory, log, control } })
 }
 
-/// Whether a QEMU has `-netdev stream`.
-fn has_streams(qemu: &QemuFacts) -> Result<(), MachineError> {
+/// Refuses a QEMU that is older than `first`, for `what`.
+fn needs(qemu: &QemuFacts, first: QemuVersion, what: &str, fix: &str) -> Result<(), MachineError> {
     match qemu.version.parse::<QemuVersion>() {
-        Ok(version) if version < FIRST_WITH_STREAMS => Err(MachineError::NoNetwork(format!(
-            "backend=passt needs QEMU {FIRST_WITH_STREAMS} or newer (-netdev stream), {} is {version}: use backend=user, or \
-             another QEMU (--qemu)",
+        Ok(version) if version < first => Err(MachineError::NoNetwork(format!(
+            "{what} needs QEMU {first} or newer, {} is {version}: {fix}",
             qemu.path.display()
         ))),
         _ => Ok(()),
