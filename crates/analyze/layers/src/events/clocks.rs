@@ -3,21 +3,25 @@
 use super::event::{Event, GuestEvent, HostEvent, Mark};
 use super::trace_reader::{Trace, each};
 use crate::error::LayersError;
-use std::collections::HashMap;
+use crate::net::frames::Frames;
+use std::collections::{BTreeSet, HashMap};
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
-use vmtax_model::{Checkpoint, Ping, Series, TraceFacts};
+use vmtax_model::{Checkpoint, Ping, Series, TraceFacts, thread_of_round_trip};
 
 /// A bound that leaves nothing to be wished for, microseconds.
 const GOOD_US: f64 = 0.5;
 
+/// The key of round trips, one after the other: the first is the first on both sides.
+const IN_TURN: u64 = 0;
+
 /// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
-/// effects among the requests.
+/// effects among the requests; `frames`: those of round trips over the network.
 pub(crate) fn clock(
     facts: &TraceFacts,
     series: &Series,
     guest: Option<&Trace>,
     host: Option<&Trace>,
-    log: &[Event<HostEvent>],
+    (log, frames): (&[Event<HostEvent>], Option<Frames>),
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&steady(&facts.pings), facts.kvm_offset);
     let recorded = evidence.map();
@@ -26,16 +30,28 @@ pub(crate) fn clock(
     }
     let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
     let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
+    // The packets of several connections may come in another order.
+    let clients: BTreeSet<i32> = series.operations.iter().map(|o| thread_of_round_trip(o.key)).collect();
+    let in_turn = frames.filter(|_| clients.len() <= 1);
+    let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
+    let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
     match guest {
         Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
+            Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet), .. } if goes_out(packet.len) => {
+                issues.add(IN_TURN, at);
+            }
+            Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestPoll, packet), .. } if goes_in(packet.len) => {
+                completes.add(IN_TURN, at);
+            }
             Event { at, what: GuestEvent::Issue { offset, .. }, .. } => issues.add(offset, at),
             Event { at, what: GuestEvent::Complete { offset }, .. } => completes.add(offset, at),
             _ => {}
         })?,
         None => {
             for o in &series.operations {
-                issues.add(o.key, o.begin);
-                completes.add(o.key, o.end);
+                let key = if in_turn.is_some() { IN_TURN } else { o.key };
+                issues.add(key, o.begin);
+                completes.add(key, o.end);
             }
         }
     }
@@ -50,6 +66,8 @@ pub(crate) fn clock(
             let offset = offset.or_else(|| address.and_then(|address| popped.remove(&address)));
             offset.into_iter().for_each(|offset| pushes.add(offset, event.at));
         }
+        HostEvent::Packet(Checkpoint::NetTapReceive, packet) if goes_in(packet.len) => pops.add(IN_TURN, event.at),
+        HostEvent::Packet(Checkpoint::NetHostXmit, packet) if goes_out(packet.len) => pushes.add(IN_TURN, event.at),
         _ => {}
     };
     if let Some(trace) = host {
@@ -72,7 +90,7 @@ fn steady(pings: &[Ping]) -> Vec<Ping> {
     best.map_or_else(|| pings.to_vec(), |best| vec![Ping { low, high, ..*best }])
 }
 
-/// When something happened to each place of the disk.
+/// When something happened to each place of the disk, or in turn.
 #[derive(Default)]
 struct TimesByKey(HashMap<u64, Vec<u64>>);
 
@@ -91,7 +109,9 @@ impl TimesByKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{EventKind, Stamped};
+    use vmtax_model::testing::trial;
+    use vmtax_model::{EventKind, Machine, Stamped, WorkloadName, WorkloadSpec, round_trip_key};
+    use vmtax_trace::Packet;
 
     #[test]
     fn operations_and_qemus_log_align_the_clocks_of_an_untraced_guest() {
@@ -114,9 +134,38 @@ mod tests {
             let (pop, push) = (operation.begin + 10, operation.end - 20);
             [passes(pop, Checkpoint::QemuPop, popped), passes(push, Checkpoint::QemuPush, pushed)]
         });
-        let map = clock(&crate::synthetic::facts(), &series, None, None, &log.collect::<Vec<_>>()).unwrap();
+        let map = clock(&crate::synthetic::facts(), &series, None, None, (&log.collect::<Vec<_>>(), None)).unwrap();
         // From 20 before the end to 10 after the beginning.
         assert_eq!((map.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, map.bound()), (true, 15));
+    }
+
+    #[test]
+    fn round_trips_in_turn_align_the_clocks_without_a_key_and_those_of_several_connections_do_not() {
+        const AHEAD: u64 = 1000;
+        let spec = WorkloadSpec::new(WorkloadName::NetRr).with("protocol", "udp").with("size", 64);
+        let frames = Frames::of(&trial(Machine::TCG, spec));
+        let packet = |at, checkpoint, len| {
+            let what = HostEvent::Packet(checkpoint, Packet { skb: 1, len, segments: 1 });
+            Event { at: at + AHEAD, cpu: 0, tid: 1, interrupt: false, kind: EventKind::Tracepoint, what }
+        };
+        let map = |clients: u64| {
+            let operation =
+                |n: u64| Stamped { begin: n * 100, end: n * 100 + 50, key: round_trip_key((n % clients) as i32, n) };
+            let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
+            let of_host = series.operations.iter().flat_map(|operation| {
+                let (received, sent) = (operation.begin + 10, operation.end - 20);
+                // An ARP packet tells nothing.
+                [
+                    packet(received - 5, Checkpoint::NetTapReceive, 28),
+                    packet(received, Checkpoint::NetTapReceive, 64 + 28),
+                    packet(sent, Checkpoint::NetHostXmit, 64 + 42),
+                ]
+            });
+            clock(&crate::synthetic::facts(), &series, None, None, (&of_host.collect::<Vec<_>>(), frames))
+        };
+        let one = map(1).unwrap();
+        assert_eq!((one.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, one.bound()), (true, 15));
+        assert!(map(2).is_err());
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let series = series(folder)?;
     let host = open(&folder.join(files::HOST), Probes::Calls.checkpoints(), Side::Host)?;
     // Without a common clock all traced calls count, a few before and after the workload included.
-    let map = host.as_ref().and_then(|host| clock(&facts, &series, None, Some(host), &[]).ok());
+    let map = host.as_ref().and_then(|host| clock(&facts, &series, None, Some(host), (&[], None)).ok());
     let during = map.map_or(0..=u64::MAX, |map| {
         let operations = in_host_ticks(&series, &map);
         let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);

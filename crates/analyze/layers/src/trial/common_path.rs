@@ -54,6 +54,8 @@ pub(crate) fn layer(from: Checkpoint, to: Checkpoint) -> Layer {
     }
     match (has(L::Kvm) || has(L::Notify), has(L::Interrupt)) {
         _ if only(&[last]) => last,
+        // With vhost-user the thread that wakes is passt's own.
+        _ if (from, to) == (Checkpoint::NetTxWake, Checkpoint::NetPasstSend) => last,
         _ if only(&[L::GuestApplication, L::GuestKernel]) => L::GuestKernel,
         // Nothing of QEMU was seen at all.
         (true, true) => L::Qemu,
@@ -180,6 +182,8 @@ mod tests {
         assert_eq!(layer(S::GuestNotify, S::GuestInterrupt), Layer::Qemu);
         assert_eq!(layer(S::GuestCall, S::GuestNotify), Layer::GuestKernel);
         assert_eq!(layer(S::NetGuestXmit, S::NetTxWake), Layer::Notify);
+        assert_eq!(layer(S::NetTxWake, S::NetPasstSend), Layer::Passt);
+        assert_eq!(layer(S::NetPasstRead, S::NetPasstNotify), Layer::Passt);
         assert_eq!(layer(S::NetGuestXmit, S::NetTapReceive), Layer::Notify);
         assert_eq!(layer(S::NetTapReceive, S::NetTapRead), Layer::HostKernel);
         assert_eq!(layer(S::NetTapRead, S::NetGuestInterrupt), Layer::Interrupt);

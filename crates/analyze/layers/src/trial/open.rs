@@ -92,7 +92,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
         return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
     }
     let costs = costs(&facts, of_guest.is_some(), host.is_some());
-    let map = clock(&facts, &series, of_guest, host.as_ref(), &log)?;
+    let map = clock(&facts, &series, of_guest, host.as_ref(), (&log, frames))?;
     let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
     let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
