@@ -122,7 +122,8 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     for file in files {
         let beside = folder.join(file.name);
         if let Some(parent) = beside.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| Fault::file(format!("making {}", parent.display()), e))?;
+            let what = || format!("making the folder {}: name one with --output", parent.display());
+            std::fs::create_dir_all(parent).map_err(|e| Fault::file(what(), e))?;
         }
         put_file(&beside, &file.content)?;
         written += &format!(", {}", file.name);

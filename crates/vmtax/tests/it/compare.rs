@@ -264,6 +264,15 @@ fn recordings_are_compared_as_what_they_are() {
     other.arg(place.path("other")).succeeds();
     let other = fs::read_dir(place.path("other")).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();
     place.vmtax("compare").arg(&first).arg(&other).fails(&["no metric in common"]);
+    // What cannot be read is named.
+    let lost = planted(&place, &first, "lost", 1.0);
+    for file in files_below(&lost.join("trials")).iter().filter(|f| f.ends_with("trial.json")) {
+        fs::write(file, "{").unwrap();
+    }
+    for words in ["compare", "compare --check"] {
+        let start = place.vmtax(words).arg(&first).arg(&lost);
+        start.fails(&["no metric in common", "not counted: trial 0000", "restore it from where"]);
+    }
 }
 
 #[test]

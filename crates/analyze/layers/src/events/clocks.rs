@@ -6,7 +6,7 @@ use crate::error::LayersError;
 use crate::net::frames::Frames;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
-use vmtax_model::{Checkpoint, Ping, Series, TraceFacts, thread_of_round_trip};
+use vmtax_model::{Checkpoint, Ping, Role, Series, TraceFacts, thread_of_round_trip};
 
 /// A bound that leaves nothing to be wished for, microseconds.
 const GOOD_US: f64 = 0.5;
@@ -35,6 +35,8 @@ pub(crate) fn clock(
     let in_turn = frames.filter(|_| clients.len() <= 1);
     let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
     let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
+    let server = Role::Other(Role::ECHO_SERVER.to_owned());
+    let is_servers = |tid| facts.threads.iter().any(|thread| thread.tid == tid && thread.role == server);
     match guest {
         Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
             Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet), .. } if goes_out(packet.len) => {
@@ -66,8 +68,13 @@ pub(crate) fn clock(
             let offset = offset.or_else(|| address.and_then(|address| popped.remove(&address)));
             offset.into_iter().for_each(|offset| pushes.add(offset, event.at));
         }
-        HostEvent::Packet(Checkpoint::NetTapReceive, packet) if goes_in(packet.len) => pops.add(IN_TURN, event.at),
-        HostEvent::Packet(Checkpoint::NetHostXmit, packet) if goes_out(packet.len) => pushes.add(IN_TURN, event.at),
+        // The loopback device passes both directions by either: the response is the server's.
+        HostEvent::Packet(Checkpoint::NetTapReceive, packet) if goes_in(packet.len) && !is_servers(event.tid) => {
+            pops.add(IN_TURN, event.at);
+        }
+        HostEvent::Packet(Checkpoint::NetHostXmit, packet) if goes_out(packet.len) && is_servers(event.tid) => {
+            pushes.add(IN_TURN, event.at);
+        }
         _ => {}
     };
     if let Some(trace) = host {
@@ -110,7 +117,7 @@ impl TimesByKey {
 mod tests {
     use super::*;
     use vmtax_model::testing::trial;
-    use vmtax_model::{EventKind, Machine, Stamped, WorkloadName, WorkloadSpec, round_trip_key};
+    use vmtax_model::{EventKind, Machine, QemuThread, Stamped, WorkloadName, WorkloadSpec, round_trip_key};
     use vmtax_trace::Packet;
 
     #[test]
@@ -144,24 +151,29 @@ mod tests {
         const AHEAD: u64 = 1000;
         let spec = WorkloadSpec::new(WorkloadName::NetRr).with("protocol", "udp").with("size", 64);
         let frames = Frames::of(&trial(Machine::TCG, spec));
-        let packet = |at, checkpoint, len| {
+        const SERVER: i32 = 2;
+        let packet = |at, tid, checkpoint, len| {
             let what = HostEvent::Packet(checkpoint, Packet { skb: 1, len, segments: 1 });
-            Event { at: at + AHEAD, cpu: 0, tid: 1, interrupt: false, kind: EventKind::Tracepoint, what }
+            Event { at: at + AHEAD, cpu: 0, tid, interrupt: false, kind: EventKind::Tracepoint, what }
         };
+        let mut facts = crate::synthetic::facts();
+        facts.threads.push(QemuThread { tid: SERVER, role: Role::Other(Role::ECHO_SERVER.to_owned()) });
         let map = |clients: u64| {
             let operation =
                 |n: u64| Stamped { begin: n * 100, end: n * 100 + 50, key: round_trip_key((n % clients) as i32, n) };
             let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
             let of_host = series.operations.iter().flat_map(|operation| {
                 let (received, sent) = (operation.begin + 10, operation.end - 20);
-                // An ARP packet tells nothing.
+                // An ARP packet tells nothing; on a loopback device each passes both.
                 [
-                    packet(received - 5, Checkpoint::NetTapReceive, 28),
-                    packet(received, Checkpoint::NetTapReceive, 64 + 28),
-                    packet(sent, Checkpoint::NetHostXmit, 64 + 42),
+                    packet(received - 5, 1, Checkpoint::NetTapReceive, 28),
+                    packet(received - 1, 1, Checkpoint::NetHostXmit, 64 + 42),
+                    packet(received, 1, Checkpoint::NetTapReceive, 64 + 28),
+                    packet(sent, SERVER, Checkpoint::NetHostXmit, 64 + 42),
+                    packet(sent + 1, SERVER, Checkpoint::NetTapReceive, 64 + 28),
                 ]
             });
-            clock(&crate::synthetic::facts(), &series, None, None, (&of_host.collect::<Vec<_>>(), frames))
+            clock(&facts, &series, None, None, (&of_host.collect::<Vec<_>>(), frames))
         };
         let one = map(1).unwrap();
         assert_eq!((one.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, one.bound()), (true, 15));

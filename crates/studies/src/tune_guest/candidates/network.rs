@@ -1,7 +1,9 @@
 //! Changes of a guest's network card and of what is behind it.
 
 use super::known_change::{KnownChange, Settings, TuneTarget, needs_program};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use vmtax_host::find_program;
 use vmtax_model::WorkloadName;
 
 fn uses_network(target: &TuneTarget<'_>) -> bool {
@@ -21,6 +23,14 @@ fn needs_vhost() -> Option<&'static str> {
     (!Path::new("/dev/vhost-net").exists()).then_some("this host has no /dev/vhost-net (module vhost_net)")
 }
 
+fn needs_vhost_user() -> Option<&'static str> {
+    let can = |passt: &PathBuf| {
+        let asked = Command::new(passt).args(["--vhost-user", "--print-capabilities"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    };
+    (!find_program("passt").as_ref().is_some_and(can)).then_some("it takes a passt of December 2024 or later")
+}
+
 pub(super) const TABLE: &[KnownChange] = &[
     KnownChange {
         set: &[("backend", "tap")],
@@ -37,6 +47,17 @@ pub(super) const TABLE: &[KnownChange] = &[
         not_for: |_, _| needs_program("passt", "passt is not installed"),
         trap: "One more process a VM.",
         source: "the-void-ia/void-box#81: a connection by slirp takes 2.6 times as long",
+    },
+    KnownChange {
+        set: &[("backend", "vhost-user")],
+        since: (5, 1),
+        moves: |target, baseline| is_behind_other(target, baseline, "vhost-user"),
+        not_for: |target, _| {
+            needs_vhost_user().or((!target.machine.is_kvm())
+                .then_some("without KVM older QEMUs crash with it, and one more thread wakes"))
+        },
+        trap: "One more process a VM, which has all of the guest's memory; the VM cannot be migrated to a host without it.",
+        source: "docs/benchmarks.md, 2026-11-27: two wake-ups of QEMU's thread less a packet",
     },
     KnownChange {
         set: &[("netdev.vhost", "on")],

@@ -21,6 +21,10 @@ const RECORD_HEADER: u64 = 8;
 /// All events that one `perf record` can have open, and more.
 const MAX_EVENTS: u32 = 1 << 16;
 
+/// Bytes of a `perf_event_attr` in its versions (`PERF_ATTR_SIZE_VER0` to `VER7`); later ones are longer. Of another size the library
+/// takes what follows for something else.
+const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
+
 /// What of a sample is read here: all that its kinds of events have in common lies before.
 const SAMPLE_HEAD: usize = 64;
 
@@ -85,7 +89,11 @@ fn events(from: &mut impl Read) -> io::Result<()> {
         return Err(wrong(&format!("invalid number of events: {events}")));
     }
     for _ in 0..events {
-        read::skip(from, u64::from(attr_size))?;
+        let (_type, size) = (read::u32(from)?, read::u32(from)?);
+        if !(ATTR_SIZES.contains(&size) || size > ATTR_SIZES[ATTR_SIZES.len() - 1]) || size > attr_size {
+            return Err(wrong(&format!("invalid size of an event's attributes: {size}")));
+        }
+        read::skip(from, u64::from(attr_size) - 8)?;
         let ids = read::u32(from)?;
         let name = read::u32(from)?;
         read::skip(from, u64::from(name) + 8 * u64::from(ids))?;

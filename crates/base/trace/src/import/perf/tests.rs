@@ -46,8 +46,15 @@ fn what_is_wrong_is_told() {
     advises(&|file| file[first] = 81, "record without `perf record -z`");
     says(&|file| file[48..56].fill(0), "did not finish");
     says(&|file| file[48..56].fill(0xff), "truncated");
-    says(&|file| file[72] &= !2, "truncated"); // The sections no longer belong to their features.
+    says(&|file| file[72] &= !2, "invalid size"); // The sections no longer belong to their features.
     says(&|file| file[first + 6..first + 8].fill(0), "without a length");
+    // The size of an event's attributes, which the file and the event itself tell.
+    let number = |at: usize| u32::from_le_bytes(*SOUND[at..].first_chunk().unwrap());
+    let told_twice = |at: &usize| (64..200).contains(&number(*at)) && number(*at) == number(at + 8);
+    let end = first + number(48) as usize;
+    let attributes = (end..SOUND.len() - 12).find(told_twice).unwrap() + 8;
+    says(&|file| file[attributes] = 68, "invalid size of an event's attributes: 68");
+    says(&|file| file[attributes] += 8, "invalid size of an event's attributes");
     says(&|file| file[first] = 68, "FINISHED_ROUND with a body");
     says(
         &|file| {
