@@ -1,7 +1,6 @@
 //! passt, which connects a guest to the sockets of a network namespace: a process of its own, without rights, to which QEMU passes
 //! packets by a stream, or the guest's memory and queues by vhost-user. <https://passt.top>
 
-use super::POLL_INTERVAL;
 use super::link::{HOST_MAC, mac_bytes};
 use crate::MachineError;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
@@ -21,6 +20,8 @@ use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 
 /// How long it may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the VMM is waited for before it is asked again whether it has connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
 const ARP_BYTES: u32 = 42;
