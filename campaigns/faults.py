@@ -6,8 +6,8 @@ message that has a remedy; and it leaves nothing after the next start.
     campaigns/faults.py [--vmtax FILE] [--faults N] [--seed N] [--commands LIST] [--state DIR]
 
 strace injects the errors. Not among the calls: those of the C library's start; brk, mprotect and anonymous mmap, since a
-Rust program ends when its allocator has no memory; and the read by which Rust's library waits until a child has begun, which
-Linux does not let fail: the library then waits for the child's end. The campaign goes on where it stopped: DIR/faults.jsonl has a line for
+Rust program ends when its allocator has no memory; and reads of 8 bytes from a socket, by which
+Rust's library waits until a child has begun: Linux does not let them fail, and the library then waits for the child's end. The campaign goes on where it stopped: DIR/faults.jsonl has a line for
 each fault; the order follows from the seed, and takes each kind of call in turn. Exits 0 when all faults passed, 1 when one
 failed, 2 when something is missing. As root.
 """
@@ -58,7 +58,7 @@ REMEDY = re.compile(r"\b(use|try|run|see|check|choose|free|allow|raise|name|give
                     r"repeat|delete|set|add|update|stop|close|wait|move)\b", re.I)
 # Calls that are left out, as the docstring says.
 NO_FAULT = re.compile(r"(?:\[pid \d+\] )?(?:mmap\(.*MAP_ANONYMOUS|recvfrom\(\d+, .*, 8, 0, NULL, NULL\))")
-CALL = re.compile(r"(?:\[pid \d+\] )?(\w+)\((.*)")
+CALL = re.compile(r"(?:\[pid \d+\] )?(\w+)\(")
 
 
 def commands(base):
@@ -128,7 +128,7 @@ class Campaign:
             match = CALL.match(line)
             if not match:
                 continue
-            call, rest = match.groups()
+            call = match.group(1)
             counts[call] += 1
             started |= line.startswith(MAIN)
             if started and call in ERRORS and not NO_FAULT.match(line):

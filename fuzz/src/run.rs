@@ -55,7 +55,11 @@ pub fn run(target: fn(&[u8]), corpus: &[Vec<u8>], seed: u64, numbers: std::ops::
     loop {
         match end.recv_timeout(END_LIMIT) {
             Ok(fault) => return Err(Box::new(fault)),
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let all = corpus.len() as u64 + (numbers.end - numbers.start);
+                assert_eq!(over.load(Ordering::Relaxed) as u64, all, "the thread ended without a word");
+                return Ok(());
+            }
             Err(RecvTimeoutError::Timeout) => {
                 let done = over.load(Ordering::Relaxed);
                 if before.replace(done) != Some(done) {
@@ -83,7 +87,7 @@ fn fault(target: fn(&[u8]), input: &[u8]) -> Option<String> {
     }
     // The clock of CPU time is a system call. What took long may have waited for a CPU: its own time is measured once more.
     if begun.elapsed() > CPU_LIMIT {
-        let took = cpu_time(|| target(input));
+        let took = cpu_time(|| drop(catch_unwind(AssertUnwindSafe(|| target(input)))));
         if took > CPU_LIMIT {
             return Some(format!("it took {:.1} s of CPU time", took.as_secs_f64()));
         }

@@ -31,7 +31,7 @@ pub enum NetBackend {
     User,
     /// passt: a process that does the same outside of QEMU, which passes it packets by a stream.
     Passt,
-    /// passt as a device of vhost-user: it has the guest's memory, takes packets from the virtqueues and puts them there, past QEMU.
+    /// passt as a vhost-user back end: it has the guest's memory, takes packets from the virtqueues and puts them there, past QEMU.
     VhostUser,
 }
 

@@ -154,11 +154,15 @@ impl ProbeSet {
         set
     }
 
-    /// Also when these threads of passt notify a guest: by a call that QEMU's threads make, too, for much else.
+    /// Adds the `write` calls by which these threads of passt notify the guest, without those to its log. QEMU's threads make the same
+    /// call for much else.
     pub fn add_notifications(&mut self, passt: &[i32]) {
         let any: Vec<String> = passt.iter().map(|tid| format!("common_pid == {tid}")).collect();
-        if let (Source::Calls(calls), false) = (Checkpoint::NetPasstNotify.info().sources[0], any.is_empty()) {
-            self.calls.extend(calls.iter().map(|names| call(names, Some(&any.join(" || ")))));
+        let filter = format!("fd > 2 && ({})", any.join(" || "));
+        for source in Checkpoint::NetPasstNotify.info().sources {
+            if let (Source::Calls(calls), false) = (source, any.is_empty()) {
+                self.calls.extend(calls.iter().map(|names| call(names, Some(&filter))));
+            }
         }
     }
 

@@ -122,7 +122,7 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     for file in files {
         let beside = folder.join(file.name);
         if let Some(parent) = beside.parent() {
-            let what = || format!("making the folder {}: name one with --output", parent.display());
+            let what = || format!("making the folder {}: name another with --output", parent.display());
             std::fs::create_dir_all(parent).map_err(|e| Fault::file(what(), e))?;
         }
         put_file(&beside, &file.content)?;

@@ -11,8 +11,8 @@ use vmtax_model::{Checkpoint, Ping, Role, Series, TraceFacts, thread_of_round_tr
 /// A bound that leaves nothing to be wished for, microseconds.
 const GOOD_US: f64 = 0.5;
 
-/// The key of round trips, one after the other: the first is the first on both sides.
-const IN_TURN: u64 = 0;
+/// The key of round trips, one after the other: the first is the first on both sides. No place of a disk.
+const IN_TURN: u64 = u64::MAX;
 
 /// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
 /// effects among the requests; `frames`: those of round trips over the network.
@@ -81,6 +81,11 @@ pub(crate) fn clock(
         each(trace, |r, e| of_host(&r.host(e, facts)))?;
     }
     log.iter().for_each(of_host);
+    // Where an event is lost on each side, pairs of the same number may be of two round trips.
+    let in_turn = [&mut issues, &mut completes, &mut pops, &mut pushes];
+    if in_turn.iter().any(|times| times.0.get(&IN_TURN).is_some_and(|all| all.len() != series.operations.len())) {
+        in_turn.into_iter().for_each(|times| drop(times.0.remove(&IN_TURN)));
+    }
     issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
     completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
     // Events that were lost pair what does not belong together; then what was recorded stands alone.
@@ -158,7 +163,7 @@ mod tests {
         };
         let mut facts = crate::synthetic::facts();
         facts.threads.push(QemuThread { tid: SERVER, role: Role::Other(Role::ECHO_SERVER.to_owned()) });
-        let map = |clients: u64| {
+        let map = |clients: u64, lost: usize| {
             let operation =
                 |n: u64| Stamped { begin: n * 100, end: n * 100 + 50, key: round_trip_key((n % clients) as i32, n) };
             let series = Series { mhz: 1000.0, operations: (1..4).map(operation).collect() };
@@ -173,11 +178,13 @@ mod tests {
                     packet(sent + 1, SERVER, Checkpoint::NetTapReceive, 64 + 28),
                 ]
             });
-            clock(&facts, &series, None, None, (&of_host.collect::<Vec<_>>(), frames))
+            clock(&facts, &series, None, None, (&of_host.skip(lost).collect::<Vec<_>>(), frames))
         };
-        let one = map(1).unwrap();
+        let one = map(1, 0).unwrap();
         assert_eq!((one.host(GuestTicks(0)).0.abs_diff(AHEAD) <= 15, one.bound()), (true, 15));
-        assert!(map(2).is_err());
+        assert!(map(2, 0).is_err());
+        // Nothing of the first request was recorded.
+        assert!(map(1, 3).is_err());
     }
 
     #[test]

@@ -242,8 +242,8 @@ impl Follow<'_> {
         }
     }
 
-    /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. What QEMU writes to passt, that
-    /// passes on.
+    /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. passt passes on what QEMU
+    /// writes to it.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
         if self.shares_passt() {
             return path.thread(C::NetStreamWrite);

@@ -133,6 +133,16 @@ impl Plan {
         if queues > 1 && !matches!(variant.backend()?, None | Some(NetBackend::Tap)) {
             return refused("netdev.queues is of a tap: set backend=tap, or leave it out");
         }
+        let is_vhost_user = variant.backend()? == Some(NetBackend::VhostUser);
+        let mut connections = self.workloads.iter().filter_map(|work| work.options.get("connections"));
+        if is_vhost_user && self.probes.contains(&Probes::Network) && connections.any(|count| count != "1") {
+            return refused(
+                "with vhost-user the round trips of one connection are followed: set connections=1, or another backend",
+            );
+        }
+        if is_vhost_user && variant.set.contains_key("memory-backend.share") {
+            return refused("vhost-user shares the guest's memory: leave memory-backend.share out");
+        }
         let has_memory = variant.set.keys().any(|key| key.starts_with("memory-backend."));
         if has_memory && variant.share()?.is_some_and(|share| share.method == ShareMethod::Virtiofs) {
             return refused(

@@ -26,7 +26,7 @@ pub(crate) enum NetworkEnd {
     Tap(Vec<OwnedFd>),
     /// The stream of packets to passt, for a guest's network card.
     Passt(OwnedFd),
-    /// The abstract name of the socket by which passt is given the guest's memory and queues, for a network card of vhost-user.
+    /// The abstract name of the socket by which passt is given the guest's memory and queues, for a vhost-user back end.
     VhostUser(String),
     /// The network namespace to be in: natively the client's; of a guest QEMU's, whose user-mode network has the server on its
     /// loopback device.

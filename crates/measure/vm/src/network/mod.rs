@@ -38,7 +38,7 @@ pub(crate) struct MachineNetwork {
     server: Child,
     /// What connects it to a guest, where that is a process.
     passt: Option<Child>,
-    /// What will, once the VMM has connected.
+    /// Waits for the VMM to connect, then becomes `passt`.
     vhost_user: Option<VhostUser>,
     warning: Option<Warning>,
 }

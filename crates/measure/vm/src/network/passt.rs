@@ -10,9 +10,11 @@ use crate::sandbox::namespaces::Namespaces;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vmtax_model::NetBackend;
@@ -48,7 +50,7 @@ pub(super) struct VhostUser {
 }
 
 impl VhostUser {
-    /// Makes it, with its abstract name, and tries whether this host's passt can be a device of vhost-user.
+    /// Makes it, with its abstract name, and tries whether this host's passt can be a vhost-user back end.
     pub fn prepare(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
         let failed = |e| MachineError::system("making a socket for vhost-user", e);
         let (ours, theirs) = pair()?;
@@ -63,16 +65,19 @@ impl VhostUser {
         Ok((VhostUser { listener, namespace }, name))
     }
 
-    /// Starts passt once this VMM has connected, which waits for passt to answer. Any user may connect to an abstract name: others are
-    /// turned away. `None` where the VMM ended instead.
+    /// Starts passt once this VMM has connected, which then waits for passt to answer. Any user may connect to an abstract name: others
+    /// are turned away. `None` where the VMM ended instead.
     pub fn connect(self, setup: &Setup<'_>, loopback: &str, vmm: &mut Child) -> Result<Option<Child>, MachineError> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + setup.guest.boot_timeout();
         while Instant::now() < deadline {
             match self.listener.accept() {
                 Ok((stream, _)) if is_of(&stream, vmm.session()) => {
                     return spawn(setup, self.namespace, loopback, (stream, NetBackend::VhostUser)).map(Some);
                 }
                 Ok(_) => {}
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(MachineError::system("waiting for QEMU to connect to passt", e));
+                }
                 Err(_) if vmm.wait(POLL_INTERVAL).is_some() => return Ok(None),
                 Err(_) => {}
             }
@@ -82,10 +87,12 @@ impl VhostUser {
     }
 }
 
+/// Whether a process of this session has connected. Its user is compared, too: one that ended may have left its number to another.
 fn is_of(stream: &UnixStream, session: i32) -> bool {
-    let peer = rustix::net::sockopt::socket_peercred(stream);
-    let of = peer.and_then(|peer| rustix::process::getsid(Some(peer.pid)));
-    of.is_ok_and(|of| of.as_raw_nonzero().get() == session)
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else { return false };
+    let is_in_session = rustix::process::getsid(Some(peer.pid)).is_ok_and(|of| of.as_raw_nonzero().get() == session);
+    let folder = fs::metadata(format!("/proc/{}", peer.pid.as_raw_nonzero()));
+    is_in_session && folder.is_ok_and(|folder| folder.uid() == peer.uid.as_raw())
 }
 
 fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
@@ -109,11 +116,7 @@ fn spawn(
     let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
     let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", HOST_MAC];
     let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
-    // Nobody migrates it.
-    let vhost: &[&str] = match backend {
-        NetBackend::VhostUser => &["--vhost-user", "--repair-path", "none"],
-        _ => &[],
-    };
+    let vhost: &[&str] = if backend == NetBackend::VhostUser { &["--vhost-user"] } else { &[] };
     let command = [[&program, "--foreground"].as_slice(), vhost, &place, &guest, &no_servers].concat();
     let user = unprivileged_user().map(|id| RightsOfUser { id, ..RightsOfUser::default() });
     socket.set_nonblocking(false).map_err(|e| MachineError::system("preparing passt's socket", e))?;

@@ -28,7 +28,7 @@ fn needs_vhost_user() -> Option<&'static str> {
         let asked = Command::new(passt).args(["--vhost-user", "--print-capabilities"]).output();
         asked.is_ok_and(|output| output.status.success())
     };
-    (!find_program("passt").as_ref().is_some_and(can)).then_some("it takes a passt of December 2024 or later")
+    (!find_program("passt").as_ref().is_some_and(can)).then_some("it needs a passt of December 2024 or later")
 }
 
 pub(super) const TABLE: &[KnownChange] = &[
@@ -53,11 +53,11 @@ pub(super) const TABLE: &[KnownChange] = &[
         since: (5, 1),
         moves: |target, baseline| is_behind_other(target, baseline, "vhost-user"),
         not_for: |target, _| {
-            needs_vhost_user().or((!target.machine.is_kvm())
-                .then_some("without KVM older QEMUs crash with it, and one more thread wakes"))
+            let needs_kvm = (!target.machine.is_kvm()).then_some("without KVM QEMU 5.2 and 7.2 crash with it");
+            needs_kvm.or_else(needs_vhost_user)
         },
         trap: "One more process a VM, which has all of the guest's memory; the VM cannot be migrated to a host without it.",
-        source: "docs/benchmarks.md, 2026-11-27: two wake-ups of QEMU's thread less a packet",
+        source: "no published figure",
     },
     KnownChange {
         set: &[("netdev.vhost", "on")],

@@ -13,7 +13,7 @@ pub fn passt() -> Option<PathBuf> {
     found
 }
 
-/// One that is a device of vhost-user, of this host or what `scripts/setup test` unpacked, with a `PATH` on which it is found;
+/// One that is a vhost-user back end, of this host or what `scripts/setup test` unpacked, with a `PATH` on which it is found;
 /// without one the test is listed as skipped.
 pub fn passt_with_vhost_user() -> Option<(PathBuf, String)> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/passt/bin/passt");

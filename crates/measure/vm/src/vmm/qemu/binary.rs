@@ -48,8 +48,8 @@ fn is_loader(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
 }
 
-/// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. That names a guest's kernel, too, which
-/// is mapped as data.
+/// The first file whose code is mapped that is named as QEMU's usually are, or that the command line names. A command line also
+/// names the guest's kernel, which is mapped without execute permission.
 fn mapped_program(maps: &str, named: &[PathBuf]) -> Option<PathBuf> {
     // Five columns, then the path, which may have blanks.
     let is_code = |line: &&str| line.split_whitespace().nth(1).is_some_and(|rights| rights.contains('x'));

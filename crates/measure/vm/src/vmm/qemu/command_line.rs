@@ -55,7 +55,7 @@ pub(super) fn guest(
     if !memory.is_empty() || is_shared {
         machine += ",memory-backend=memory";
         let size = setup.guest.memory_mib;
-        // Huge pages that are reserved are had by a file alone, and only a file is shared.
+        // Reserved huge pages and shared memory need a file.
         let kind = if is_shared || memory.contains(",hugetlb=on") { "memfd" } else { "ram" };
         let shared = if is_shared { ",share=on" } else { "" };
         arguments.add(["-object", &format!("memory-backend-{kind},id=memory,size={size}M{shared}{memory}")]);

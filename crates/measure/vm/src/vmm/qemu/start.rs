@@ -24,7 +24,10 @@ use vmtax_model::{QemuFacts, ShareMethod, shell_line};
 
 /// The first QEMU with `-netdev stream`.
 const FIRST_WITH_STREAMS: QemuVersion = QemuVersion { major: 7, minor: 2, micro: 0 };
-/// The first QEMU that was seen to run a guest with vhost-user without KVM: 5.2 and 7.2 crash when the guest sets up its card.
+/// The first QEMU with `-chardev socket,abstract=on`.
+const FIRST_WITH_ABSTRACT_SOCKETS: QemuVersion = QemuVersion { major: 5, minor: 1, micro: 0 };
+/// The first QEMU that was seen to run a guest with vhost-user without KVM: 5.2 and 7.2 crash when the guest sets up its card, those
+/// between were not tried.
 const FIRST_WITH_VHOST_USER_IN_TCG: QemuVersion = QemuVersion { major: 10, minor: 0, micro: 0 };
 
 /// Starts a guest with a kernel.
@@ -42,8 +45,12 @@ pub(crate) fn start_linux(
             needs(qemu, FIRST_WITH_STREAMS, "backend=passt", "use backend=user, or another QEMU (--qemu)")?;
         }
         Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }) if !setup.machine.is_kvm() => {
-            let fix = "older ones crash; use KVM, or another QEMU (--qemu)";
+            let fix = "5.2 and 7.2 crash; use KVM, or another QEMU (--qemu)";
             needs(qemu, FIRST_WITH_VHOST_USER_IN_TCG, "backend=vhost-user without KVM", fix)?;
+        }
+        Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }) => {
+            let fix = "use backend=user, or another QEMU (--qemu)";
+            needs(qemu, FIRST_WITH_ABSTRACT_SOCKETS, "backend=vhost-user", fix)?;
         }
         _ => {}
     }
@@ -86,12 +93,14 @@ fn spawn(
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     let (control, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
     let is_inside = matches!(network, Some(NetworkLink { end: NetworkEnd::Namespace(_), .. }));
+    let is_vhost_user = matches!(network, Some(NetworkLink { end: NetworkEnd::VhostUser(_), .. }));
     let network_in = is_inside.then(|| command_line::network_descriptor(server.as_ref()));
     let (server, network_of) = match server {
-        Some(ServerAddress::Ports { .. }) if is_inside => {
-            let fix = "use backend=tap or another share";
+        // Each is in a network namespace of its own.
+        Some(ServerAddress::Ports { .. }) if is_inside || is_vhost_user => {
+            let (backend, fix) = (if is_inside { "user" } else { "vhost-user" }, "use backend=tap or another share");
             return Err(MachineError::NoNetwork(format!(
-                "with backend=user QEMU cannot reach the share's server: {fix}"
+                "with backend={backend} QEMU cannot reach the share's server: {fix}"
             )));
         }
         Some(ServerAddress::Stream(stream)) => (Some(stream), None),
