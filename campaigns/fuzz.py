@@ -10,6 +10,7 @@ without a fault, 1 with one, 2 when something is missing.
 import argparse
 import concurrent.futures
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,14 @@ class Campaign:
         record = {"target": target, "from": begin, "inputs": count, "seconds": round(time.monotonic() - begun, 2)}
         if status != 0:
             record["fault"] = f"status {status}: {said.strip()[-400:]}; again: {' '.join(command)}"
+            # Those before it were given; where it is not known which it was, none is counted.
+            number = re.search(r"input number (\d+):", said)
+            record["inputs"] = int(number.group(1)) + 1 - begin if number else 0
         return record
+
+    def is_stuck(self, target):
+        """Whether its next part would end as the last did: before an input is known to be over."""
+        return any("fault" in record and record["inputs"] == 0 for record in self.done(target))
 
     def plan(self, target, most):
         """Where the next part of a target begins, and how many inputs it has, at most so many."""
@@ -63,8 +71,11 @@ class Campaign:
         with tempfile.TemporaryDirectory(prefix="vmtax-fuzz-", dir="/dev/shm") as scratch, \
                 concurrent.futures.ThreadPoolExecutor(processes) as pool:
             while (missing := inputs - sum(record["inputs"] for target in chosen for record in self.done(target))) > 0:
-                share = -(-missing // len(chosen))
-                running = [pool.submit(self.part, target, *self.plan(target, share), scratch) for target in chosen]
+                going_on = [target for target in chosen if not self.is_stuck(target)]
+                if not going_on:
+                    break
+                share = -(-missing // len(going_on))
+                running = [pool.submit(self.part, target, *self.plan(target, share), scratch) for target in going_on]
                 try:
                     for part in concurrent.futures.as_completed(running):
                         self.state.add(part.result())

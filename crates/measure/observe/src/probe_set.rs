@@ -312,6 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn of_passts_threads_alone_writes_are_traced() {
+        let interfaces = ["tap0".to_owned()];
+        let behind = HostDevice::Interfaces(&interfaces);
+        let mut set = ProbeSet::host(vmtax_model::NETWORK, &[7, 8, 9], behind, true, (Vec::new(), Vec::new()));
+        let is_write = |event: &&Event| event.names == ["sys_enter_write"];
+        set.add_notifications(&[]);
+        assert_eq!(set.calls.iter().find(is_write), None);
+        set.add_notifications(&[8, 9]);
+        let filter = set.calls.iter().find(is_write).and_then(|event| event.filter.as_deref());
+        assert_eq!(filter, Some("fd > 2 && (common_pid == 8 || common_pid == 9)"));
+    }
+
+    #[test]
     fn of_a_vm_among_others_its_own_threads_are_traced() {
         let set = host(true, Some(5)).among_others(&[]);
         assert_eq!(names(&set.free), ["block_rq_issue", "block_rq_complete"]);

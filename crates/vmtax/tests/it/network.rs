@@ -216,6 +216,9 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
     }
     place.vmtax("layers --device net --set backend=slirp").fails(&["unknown backend 'slirp'", "tap, user, passt"]);
     place.vmtax("layers --set backend=tap").fails(&["backend is of the network card"]);
+    let vhost_user = |words: &str| place.vmtax("layers --device net --set backend=vhost-user").words(words);
+    vhost_user("connections=2").fails(&["with vhost-user the round trips of one connection are followed"]);
+    vhost_user("--set memory-backend.share=off").fails(&["vhost-user shares the guest's memory"]);
 }
 
 #[test]
