@@ -3,6 +3,7 @@
 
 mod file;
 mod folder;
+mod footer;
 mod pages;
 mod part;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! whatever there is. A page begins with a header in Thrift's compact protocol
 //! (<https://github.com/apache/parquet-format>, `PageHeader` in parquet.thrift).
 
+use super::footer::{self, Shape};
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -37,8 +38,9 @@ struct Header {
     is_compressed: bool,
 }
 
-/// Checks that the description at a file's end claims no list that is longer than itself: the library allocates what a list claims
-/// before it reads it.
+/// Checks that the description at a file's end claims no list that is longer than itself, and that each field has the type that the
+/// format gives it: the library reads a field as that type, whatever the file declares, and allocates what a list claims before it
+/// reads it.
 pub fn check_footer(file: &File) -> Result<(), ParquetError> {
     let wrong = || ParquetError::General("the description at its end is damaged".to_owned());
     let unread = |e: std::io::Error| ParquetError::External(Box::new(e));
@@ -51,7 +53,7 @@ pub fn check_footer(file: &File) -> Result<(), ParquetError> {
         end.checked_sub(length.into()).filter(|_| length <= MAX_FOOTER && magic == *b"PAR1").ok_or_else(wrong)?;
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, start).map_err(unread)?;
-    Thrift(&bytes).skip(STRUCTURE, FOOTER_DEPTH).ok_or_else(wrong)
+    Thrift(&bytes).skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH).ok_or_else(wrong)
 }
 
 /// Checks that the pages of a column are within its part of the file, and need as much memory as they and the column claim.
@@ -221,6 +223,35 @@ impl Thrift<'_> {
         }
     }
 
+    /// Skips what the library reads as this shape; `None` where it is of another one.
+    fn skip_as(&mut self, kind: u8, shape: &Shape, depth: u32) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match (shape, kind) {
+            (Shape::Truth, 1 | 2)
+            | (Shape::Byte, 3)
+            | (Shape::Number, 4..=6)
+            | (Shape::Double, 7)
+            | (Shape::Text, 8) => self.skip(kind, depth.max(1)),
+            (Shape::List(of), 9) => {
+                let byte = self.byte()?;
+                let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+                (0..count).try_for_each(|_| self.skip_as(byte & 15, of, depth))
+            }
+            (Shape::Structure(fields), STRUCTURE) => {
+                let mut number = 0;
+                while let Some(kind) = self.field(&mut number)? {
+                    match fields.iter().find(|(of, _)| *of == number) {
+                        Some((_, shape)) => self.skip_as(kind, shape, depth)?,
+                        // The library skips it by the type that the file declares.
+                        None => self.skip(kind, depth)?,
+                    }
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
     /// Of a list a truth value is a byte.
     fn skip_element(&mut self, kind: u8, depth: u32) -> Option<()> {
         if matches!(kind, 1 | 2) { self.advance(1) } else { self.skip(kind, depth) }
@@ -246,6 +277,18 @@ mod tests {
         assert_eq!(Thrift(&first[..9]).header(), None);
         // A negative size.
         assert_eq!(Thrift(&[0x15, 0, 0x15, 1, 0]).header(), None);
+    }
+
+    #[test]
+    fn a_description_has_the_types_of_the_format() {
+        let read = |bytes: &[u8]| Thrift(bytes).skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH);
+        // Version 1; a schema of one element, whose name is "a".
+        assert_eq!(read(&[0x15, 2, 0x19, 0x1c, 0x48, 1, b'a', 0, 0]), Some(()));
+        // The schema as a number, which the library would read as a list of 2^30 elements.
+        assert_eq!(read(&[0x15, 2, 0x15, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x04, 0]), None);
+        // Its elements as numbers; a field that no version has.
+        assert_eq!(read(&[0x15, 2, 0x19, 0x15, 4, 0]), None);
+        assert_eq!(read(&[0x15, 2, 0xf5, 2, 0]), Some(()));
     }
 
     #[test]
