@@ -31,8 +31,8 @@ pub(crate) fn clock(
     let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
     let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
     // The packets of several connections may come in another order.
-    let clients: BTreeSet<i32> = series.operations.iter().map(|o| thread_of_round_trip(o.key)).collect();
-    let in_turn = frames.filter(|_| clients.len() <= 1);
+    let clients = || series.operations.iter().map(|o| thread_of_round_trip(o.key)).collect::<BTreeSet<i32>>();
+    let in_turn = frames.filter(|_| clients().len() <= 1);
     let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
     let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
     let server = Role::Other(Role::ECHO_SERVER.to_owned());

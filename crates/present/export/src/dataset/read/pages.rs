@@ -194,6 +194,13 @@ impl Thrift<'_> {
         Some(())
     }
 
+    /// The type of a list's elements, and how many it claims.
+    fn list(&mut self) -> Option<(u8, u64)> {
+        let byte = self.byte()?;
+        let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+        Some((byte & 15, count))
+    }
+
     fn skip(&mut self, kind: u8, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
@@ -207,9 +214,8 @@ impl Thrift<'_> {
                 self.advance(length)
             }
             9 | 10 => {
-                let byte = self.byte()?;
-                let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
-                (0..count).try_for_each(|_| self.skip_element(byte & 15, depth))
+                let (kind, count) = self.list()?;
+                (0..count).try_for_each(|_| self.skip_element(kind, depth))
             }
             STRUCTURE => {
                 let mut field = 0;
@@ -231,11 +237,10 @@ impl Thrift<'_> {
             | (Shape::Byte, 3)
             | (Shape::Number, 4..=6)
             | (Shape::Double, 7)
-            | (Shape::Text, 8) => self.skip(kind, depth.max(1)),
+            | (Shape::Text, 8) => self.skip(kind, 1),
             (Shape::List(of), 9) => {
-                let byte = self.byte()?;
-                let count = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
-                (0..count).try_for_each(|_| self.skip_as(byte & 15, of, depth))
+                let (kind, count) = self.list()?;
+                (0..count).try_for_each(|_| self.skip_as(kind, of, depth))
             }
             (Shape::Structure(fields), STRUCTURE) => {
                 let mut number = 0;
