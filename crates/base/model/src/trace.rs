@@ -98,6 +98,11 @@ impl Role {
     /// The name of a thread of passt.
     pub const PASST: &str = "passt";
 
+    /// Whether it is a thread of this name that has no role of QEMU's own.
+    pub fn is_other(&self, name: &str) -> bool {
+        matches!(self, Role::Other(other) if other == name)
+    }
+
     /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
     /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
     pub fn of_thread_name(name: &str) -> Role {

@@ -35,8 +35,7 @@ pub(crate) fn clock(
     let in_turn = frames.filter(|_| clients().len() <= 1);
     let goes_in = |len| in_turn.is_some_and(|frames| frames.has(len));
     let goes_out = |len| in_turn.is_some_and(|frames| frames.has_with_link(len));
-    let server = Role::Other(Role::ECHO_SERVER.to_owned());
-    let is_servers = |tid| facts.threads.iter().any(|thread| thread.tid == tid && thread.role == server);
+    let is_servers = |tid| facts.threads.iter().any(|t| t.tid == tid && t.role.is_other(Role::ECHO_SERVER));
     match guest {
         Some(trace) => each(trace, |r, e| match r.guest(e, facts) {
             Event { at, what: GuestEvent::Packet(Checkpoint::NetGuestXmit, packet), .. } if goes_out(packet.len) => {

@@ -68,8 +68,7 @@ impl HostWindow {
         let threads = facts.threads.iter().map(|t| t.tid).collect();
         let vcpus = facts.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(_))).map(|t| t.tid).collect();
         let named = |name: &str| -> BTreeSet<i32> {
-            let is = |role: &Role| matches!(role, Role::Other(other) if other == name);
-            facts.threads.iter().filter(|thread| is(&thread.role)).map(|thread| thread.tid).collect()
+            facts.threads.iter().filter(|thread| thread.role.is_other(name)).map(|thread| thread.tid).collect()
         };
         let (servers, passt) = (named(Role::ECHO_SERVER), named(Role::PASST));
         let descriptors = facts.host_disk.descriptors.clone();

@@ -143,7 +143,7 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
     evaluate: |evidence| {
         let finding = |vm: &VmRates| {
             let main = main_loop(vm).filter(|run| *run >= BUSY_WITH_COMMANDS)?;
-            let reads = |thread: &&ThreadRates| matches!(&thread.role, Role::Other(name) if name == MONITOR_THREAD);
+            let reads = |thread: &&ThreadRates| thread.role.is_other(MONITOR_THREAD);
             let wakes = vm.threads.iter().find(reads)?.turns_per_s;
             let text = format!(
                 "Monitor commands wake QEMU {} times a second: its main loop is on a CPU {} of the time, with the BQL held.",

@@ -216,7 +216,7 @@ fn host_tracer(
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);
             let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);
-            let passt = network.iter().filter(|thread| thread.role == Role::Other(Role::PASST.to_owned()));
+            let passt = network.iter().filter(|thread| thread.role.is_other(Role::PASST));
             set.add_notifications(&passt.map(|thread| thread.tid).collect::<Vec<_>>());
             // The micro-guest places its device only when it first uses it.
             let placed = vm.monitor().filter(|_| what.machine.has_kernel());
