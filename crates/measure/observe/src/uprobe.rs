@@ -67,9 +67,24 @@ impl List {
 
     /// Removes all probes of a group. One that is still listened to stays.
     pub fn undefine(self, root: &Path, group: &str) {
-        for event in events(&self.read(root), group) {
-            let _ = self.append(root, &format!("-:{group}/{event}\n"));
+        let mut tried: Vec<String> = Vec::new();
+        // The kernel gives the list in pieces: a probe is missing from it when another goes meanwhile.
+        loop {
+            let list = self.read(root);
+            let found: Vec<&str> = events(&list, group).into_iter().filter(|e| !tried.iter().any(|t| t == e)).collect();
+            if found.is_empty() {
+                return;
+            }
+            for event in found {
+                self.remove(root, group, event);
+                tried.push(event.to_owned());
+            }
         }
+    }
+
+    /// Removes the probes of one name; one that is still listened to stays.
+    fn remove(self, root: &Path, group: &str, event: &str) {
+        let _ = self.append(root, &format!("-:{group}/{event}\n"));
     }
 }
 
@@ -78,12 +93,13 @@ impl List {
 pub(crate) struct Group {
     root: PathBuf,
     name: String,
-    used: Vec<List>,
+    /// Each event once. Not read from the kernel's list at the end, see [`List::undefine`].
+    defined: Vec<(List, String)>,
 }
 
 impl Group {
     pub fn new(root: &Path, name: String) -> Group {
-        Group { root: root.to_owned(), name, used: Vec::new() }
+        Group { root: root.to_owned(), name, defined: Vec::new() }
     }
 
     pub fn name(&self) -> &str {
@@ -102,17 +118,18 @@ impl Group {
     }
 
     fn define(&mut self, list: List, event: &str, what: &str) -> Result<(), ProbeError> {
-        if !self.used.contains(&list) {
-            self.used.push(list);
+        list.append(&self.root, &format!("p:{}/{event} {what}\n", self.name))?;
+        if !self.defined.iter().any(|(l, e)| *l == list && e == event) {
+            self.defined.push((list, event.to_owned()));
         }
-        list.append(&self.root, &format!("p:{}/{event} {what}\n", self.name))
+        Ok(())
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for list in &self.used {
-            list.undefine(&self.root, &self.name);
+        for (list, event) in &self.defined {
+            list.remove(&self.root, &self.name, event);
         }
     }
 }
@@ -160,9 +177,25 @@ mod tests {
             function: "virtqueue_pop",
         };
         group.user(&probe).unwrap();
+        group.user(&probe).unwrap();
         assert!(group.kernel("notify", "vp_notify", "vq=%di:x64").is_err(), "there is no such list");
-        drop(group);
         let written = fs::read_to_string(&list).unwrap();
-        assert_eq!(written, "p:vmt/x /q:0x3\np:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n-:vmtax_7_0/pop\n");
+        let defined = "p:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n";
+        assert_eq!(written, format!("p:vmt/x /q:0x3\n{defined}{defined}"));
+        // As the kernel gives the list while another process removes probes.
+        fs::write(&list, "").unwrap();
+        drop(group);
+        assert_eq!(fs::read_to_string(&list).unwrap(), "-:vmtax_7_0/pop\n");
+    }
+
+    #[test]
+    fn a_group_of_a_process_that_ended_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let list = root.path().join("uprobe_events");
+        let defined = "p:vmtax_7_0/pop /q:0x1\np:vmt/x /q:0x3\np:vmtax_7_0/push /q:0x2\n";
+        fs::write(&list, defined).unwrap();
+        List::Uprobes.undefine(root.path(), "vmtax_7_0");
+        let written = fs::read_to_string(&list).unwrap();
+        assert_eq!(written, format!("{defined}-:vmtax_7_0/pop\n-:vmtax_7_0/push\n"));
     }
 }
