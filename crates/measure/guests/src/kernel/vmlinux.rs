@@ -1,6 +1,7 @@
 //! Kernels as ELF files, which QEMU starts directly: one that a person names, and the one inside a bzImage.
 //!
-//! A bzImage unpacks itself. Under TCG that takes longer than the rest of the boot; here it takes a fraction of a second.
+//! A bzImage unpacks itself. Under TCG that takes longer than the rest of the boot; here it takes a second, once for each kernel of
+//! the cache.
 //! QEMU starts an uncompressed kernel that has a PVH entry point (`CONFIG_PVH`, which distributions set).
 //! Source: `Documentation/arch/x86/boot.rst` (payload_offset, payload_length) and Xen's `docs/misc/pvh.pandoc`.
 
@@ -9,10 +10,12 @@ use crate::kernel::bzimage::{self, NotBzImage};
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
+use rustix::fs::{AtFlags, CWD, linkat};
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use vmtax_model::KernelFacts;
+use vmtax_model::{KernelFacts, SourceOfKernel};
 
 /// A kernel of a distribution takes about 70 MB uncompressed.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;
@@ -46,10 +49,33 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
 }
 
 /// Writes the uncompressed kernel to `out`. `false` when it is not available or has no PVH entry; the bzImage itself
-/// boots all the same, only later.
+/// boots all the same, only later. Of a kernel in the cache the cache keeps it, beside the image.
 pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
-    let vmlinux = fs::read(&kernel.image).ok().and_then(|image| payload(&image));
-    vmlinux.is_some_and(|elf| has_pvh_entry(&elf) && fs::write(out, &elf).is_ok())
+    let kept = (kernel.source == SourceOfKernel::Cache).then(|| kernel.image.with_file_name(KEPT));
+    let is_whole = |elf: &Vec<u8>| has_pvh_entry(elf) && end(elf).is_ok_and(|end| end <= elf.len() as u64);
+    let known = kept.as_ref().and_then(|kept| fs::read(kept).ok()).filter(is_whole);
+    let is_known = known.is_some();
+    let unpacked = || fs::read(&kernel.image).ok().and_then(|image| payload(&image)).filter(is_whole);
+    let Some(elf) = known.or_else(unpacked) else { return false };
+    if let Some(kept) = kept.filter(|_| !is_known) {
+        // Without it the next run unpacks again.
+        let _ = keep(&elf, &kept);
+    }
+    fs::write(out, &elf).is_ok()
+}
+
+/// The uncompressed kernel's name in the cache.
+const KEPT: &str = "vmlinux";
+
+/// Makes a file in one step: a process that is killed meanwhile leaves none.
+fn keep(elf: &[u8], path: &Path) -> io::Result<()> {
+    let mut file = tempfile::tempfile_in(path.parent().unwrap_or(path))?;
+    file.write_all(elf)?;
+    file.sync_all()?;
+    // A damaged one, if there is any.
+    let _ = fs::remove_file(path);
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, &nameless, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 fn payload(image: &[u8]) -> Option<Vec<u8>> {
@@ -100,7 +126,6 @@ mod tests {
     use crate::kernel::testing;
     use flate2::Compression;
     use flate2::write::GzEncoder;
-    use std::io::Write;
 
     /// An ELF file with one note in a PT_NOTE segment.
     fn elf_with_note(name: &[u8; 4], kind: u32) -> Vec<u8> {
@@ -147,6 +172,34 @@ mod tests {
         assert_eq!(payload(&bzimage_around(&gzip(&pvh))).as_deref(), Some(&pvh[..]));
         assert!(has_pvh_entry(&pvh));
         assert!(!has_pvh_entry(&elf_with_note(b"Xen\0", 5)) && !has_pvh_entry(&elf_with_note(b"GNU\0", PHYS32_ENTRY)));
+    }
+
+    #[test]
+    fn a_kernel_of_the_cache_is_unpacked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [image, kept, out] = ["vmlinuz-6.1.0-1-amd64", "vmlinux", "out"].map(|name| folder.path().join(name));
+        let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
+        let mut kernel = KernelFacts {
+            image: image.clone(),
+            modules: None,
+            release: "6.1.0-1-amd64".into(),
+            source: SourceOfKernel::Given,
+        };
+        fs::write(&image, bzimage_around(&gzip(&pvh))).unwrap();
+        assert!(unpack_vmlinux(&kernel, &out) && !kept.exists(), "beside a kernel of somebody's nothing is written");
+        kernel.source = SourceOfKernel::Cache;
+        for damaged in [b"".as_slice(), &pvh[..130]] {
+            fs::write(&kept, damaged).unwrap();
+            assert!(unpack_vmlinux(&kernel, &out));
+            assert_eq!((fs::read(&out).unwrap(), fs::read(&kept).unwrap()), (pvh.clone(), pvh.clone()));
+        }
+        fs::write(&image, b"").unwrap();
+        fs::remove_file(&out).unwrap();
+        assert!(unpack_vmlinux(&kernel, &out), "it was unpacked again");
+        assert_eq!(fs::read(&out).unwrap(), pvh);
+        fs::remove_file(&kept).unwrap();
+        assert!(!unpack_vmlinux(&kernel, &out));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "image and out");
     }
 
     #[test]
