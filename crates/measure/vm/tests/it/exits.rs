@@ -31,8 +31,10 @@ fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
 #[test]
 fn every_kind_costs_what_it_must() {
     for accelerator in accelerators() {
-        let median = measure(&mut Guest::start(accelerator, &[]), accelerator);
-        let at = |kind| median[&kind];
+        let mut guest = Guest::start(accelerator, &[]);
+        // Each kind is measured within a millisecond, in which other load may have the CPU.
+        let times = [(); 3].map(|()| measure(&mut guest, accelerator));
+        let at = |kind| times.iter().map(|median| median[&kind]).min().unwrap();
         // Nothing takes no time in either mode: which of the two is shorter is chance.
         let nothing = at(ExitKind::Empty).min(at(ExitKind::EmptyKernel));
         for kind in ExitKind::ALL {
