@@ -14,7 +14,7 @@ FUZZ_INPUTS ?= 1000000
 CHAOS_KILLS ?= 50
 FAULTS ?=
 SKIPPED := $(CURDIR)/target/skipped-tests
-# What the tests printed: failures are repeated at the end.
+# What the tests printed: failures are repeated at the end, and last, where a log that is cut still has them, their first lines.
 TESTED := $(CURDIR)/target/tests
 # Tests that need root are marked as ignored; root runs them too.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),-- --include-ignored --skip by_hand)
@@ -35,7 +35,7 @@ test: ## install what is missing, build, run all tests; some boot guests
 	@mkdir -p target; rm -f $(SKIPPED); all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
 	{ VMTAX_SKIPPED=$(SKIPPED) $$all; echo $$? >$(TESTED).status; } 2>&1 | tee $(TESTED); \
 	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; \
-	sed -n '/^failures:$$/,/^test result/p' $(TESTED); exit $$(cat $(TESTED).status)
+	sed -n '/^failures:$$/,/^test result/p' $(TESTED); grep -A 4 'panicked at' $(TESTED); exit $$(cat $(TESTED).status)
 
 matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (an hour)
 	@scripts/setup test
