@@ -153,7 +153,7 @@ pub use vm_rates::{
     ThreadRates, TopSample, VmRates,
 };
 pub use vm_settings::{
-    CpuQuota, CpuWeight, DiskSettings, IoLimits, IothreadSettings, PinnedThread, Qcow2Settings, ShareDevice,
+    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, PinnedThread, Qcow2Settings, ShareDevice,
     ShareServer, VmSettings,
 };
 pub use warning::Warning;

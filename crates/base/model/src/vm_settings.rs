@@ -28,6 +28,9 @@ pub struct VmSettings {
     /// The host's CPUs that are online, as a list: `0-3`.
     #[serde(default)]
     pub host_cpus: String,
+    /// The queues of the host's block devices beneath its disks.
+    #[serde(default)]
+    pub host_queues: Vec<HostQueue>,
     /// Settings of the guest's own kernel, which a diagnosis reads; null without an agent in it that reads files.
     #[serde(default)]
     pub guest: Option<GuestSettings>,
@@ -61,6 +64,24 @@ pub struct CpuWeight {
     pub weight: u64,
     /// The kernel's default: 100, of version 1 1024.
     pub default: u64,
+}
+
+/// The queue in which requests for a block device of the host wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostQueue {
+    /// The device, as [`crate::DeviceRates::name`]: a partition, a logical volume.
+    pub device: String,
+    /// The disk that has the queue: `sda`.
+    pub disk: String,
+    /// The I/O scheduler in use.
+    pub scheduler: String,
+}
+
+impl HostQueue {
+    /// The file that sets the scheduler.
+    pub fn scheduler_file(&self) -> PathBuf {
+        PathBuf::from(format!("/sys/block/{}/queue/scheduler", self.disk))
+    }
 }
 
 /// Settings of an iothread.

@@ -5,6 +5,7 @@ use crate::common::{Busy, Place, Quota, Signal, Start, json, skipped, until};
 use serde_json::{Value, json as value};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// Other load may take the processors for the whole time of one attempt.
 const TRIES: usize = 8;
@@ -142,6 +143,64 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
     assert!(now().starts_with("5000"), "{}", now());
     drop(vm);
     until("the group is empty", || fs::remove_dir(&quota.0).ok());
+}
+
+/// A block device of the host on a file, whose I/O scheduler is bfq. Removed at the end.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    /// `None` where the kernel has no such device, or no bfq.
+    fn with_bfq(file: &Path) -> Option<LoopDevice> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        let device = LoopDevice(path.strip_prefix("/dev/").filter(|_| made.status.success())?.to_owned());
+        fs::write(device.scheduler_file(), "bfq").ok()?;
+        Some(device)
+    }
+
+    fn scheduler_file(&self) -> String {
+        format!("/sys/block/{}/queue/scheduler", self.0)
+    }
+
+    /// Whether it has this scheduler.
+    fn has(&self, scheduler: &str) -> bool {
+        fs::read_to_string(self.scheduler_file()).unwrap().contains(&format!("[{scheduler}]"))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &format!("/dev/{}", self.0)]).status();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
+    let place = Place::new();
+    let file = place.put("device.raw", vec![0; 16 << 20]);
+    let Some(device) = LoopDevice::with_bfq(&file) else { return skipped("no loop device, or no I/O scheduler bfq") };
+    let disk = format!(
+        "-drive if=none,id=d1,format=raw,cache=none,file=/dev/{} -device virtio-blk-pci,drive=d1,id=disk1",
+        device.0
+    );
+    let vm = BootGuest::start(&place, "scheduled", "tcg", &random_requests(false, &[0x81], 8, 14), "", &disk);
+    vm.ask("cont");
+    // Of the host's settings nothing is changed unless that is allowed.
+    let (found, _) = proposed(&place, vm.pid(), "--allow live,host --slice 0.5", "vm-host-scheduler");
+    assert!(found["applied"] == false && device.has("bfq"), "{found:#}");
+    let (found, out) = proposed(&place, vm.pid(), "--apply --allow live,host --slice 0.5", "vm-host-scheduler");
+    let row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == "vm-host-scheduler").unwrap();
+    assert_eq!(row["change"]["settings"][0]["setting"]["path"], device.scheduler_file(), "{row:#}");
+    // What it gains on this device is chance; the change is in effect where it was kept, and else is undone.
+    assert!(device.has(if row["verdict"] == "keep" { "none" } else { "bfq" }), "{row:#}");
+    place.vmtax(&format!("undo {out}")).env("XDG_RUNTIME_DIR", place.path("")).succeeds();
+    assert!(device.has("bfq"));
+    let mut running = tune(&place, vm.pid(), "--apply --allow live,host --slice 3 --output killed").start(300);
+    running.until("the scheduler is another", |_| device.has("none").then_some(()));
+    running.signal(Signal::KILL);
+    running.outcome();
+    until("the watchdog restores it", || device.has("bfq").then_some(()));
 }
 
 #[test]

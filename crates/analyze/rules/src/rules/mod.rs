@@ -23,6 +23,7 @@ mod vcpu_wait;
 mod vm_cpu;
 mod vm_disk_settings;
 mod vm_guest;
+mod vm_host_disk;
 mod vm_io;
 mod vm_memory;
 mod vm_network;
@@ -89,6 +90,7 @@ const RULES: &[&Rule] = &[
     &vm_guest::VM_GUEST_CLOCK,
     &vm_guest::VM_GUEST_SCHEDULER,
     &vm_guest::VM_GUEST_READ_AHEAD,
+    &vm_host_disk::VM_HOST_SCHEDULER,
     &vm_serving::VM_SHARED_IOTHREAD,
     &vm_serving::VM_IOTHREAD_SLEEPS,
     &vm_serving::VM_MONITOR_FLOOD,

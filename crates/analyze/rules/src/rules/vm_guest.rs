@@ -12,9 +12,9 @@ use vmtax_model::{
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
 const EMULATED_CLOCKS: [(&str, &str); 2] = [("acpi_pm", "pm-timer-clock"), ("hpet", "hpet-clock")];
 /// Schedulers that hold requests back.
-const SCHEDULERS: [&str; 2] = ["bfq", "kyber"];
+pub(super) const SCHEDULERS: [&str; 2] = ["bfq", "kyber"];
 /// Fewer requests a second are not worth another scheduler.
-const BUSY_PER_S: f64 = 500.0;
+pub(super) const BUSY_PER_S: f64 = 500.0;
 /// Less read-ahead than this, KiB, is as good as none.
 const MIN_READ_AHEAD_KB: u64 = 32;
 /// Linux' own, KiB.

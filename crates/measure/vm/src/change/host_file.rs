@@ -1,5 +1,6 @@
 //! Settings in files of the host's kernel.
 
+use super::host_queue::host_queues;
 use crate::host_settings::value_in_effect;
 use crate::vm::Vm;
 use std::fs;
@@ -21,12 +22,18 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), String> {
     fs::write(path, value).map_err(|e| format!("writing {value} failed: {e}"))
 }
 
-/// Whether it is a known file, or one of a control group of the VM.
+/// Whether it is a known file, one of a control group of the VM, or sets the scheduler of a device beneath its disks.
 pub(super) fn may_set(vm: &Vm, path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let tids: Vec<i32> = vm.vcpus().into_iter().chain([vm.pid()]).collect();
     let is_of_group = || path.parent().is_some_and(|folder| Cgroups::of(vm.pid(), &tids).cpu.contains(folder));
-    KNOWN.iter().any(|known| Path::new(known) == path) || (OF_A_GROUP.contains(&name) && is_of_group())
+    let is_of_a_disk = || {
+        let devices = vm.facts().into_iter().flat_map(|facts| facts.disks).filter_map(|disk| disk.host_device);
+        host_queues(devices).iter().any(|queue| queue.scheduler_file() == path)
+    };
+    KNOWN.iter().any(|known| Path::new(known) == path)
+        || (OF_A_GROUP.contains(&name) && is_of_group())
+        || (name == "scheduler" && is_of_a_disk())
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 mod guest_file;
 mod host_file;
+mod host_queue;
 mod journal;
 mod monitor;
 mod thread;
 
+pub(crate) use host_queue::host_queues;
 pub use journal::{Changes, Undone, undo, undo_interrupted};
 pub(crate) use thread::pinned;
 

@@ -4,7 +4,7 @@ use super::daemon::Daemon;
 use super::level::Level;
 use super::pause::Pause;
 use super::threads::counted;
-use crate::change::pinned;
+use crate::change::{host_queues, pinned};
 use crate::vm::Vm;
 use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::counters::{Questions, counters, queues};
@@ -211,6 +211,7 @@ impl Sampler {
         let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
         self.settings.low_weights = low_cpu_weights(&self.cgroups);
+        self.settings.host_queues = host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
         (self.settings.host_cpus, self.settings.pinned) =
             pinned(pid, self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);

@@ -1,0 +1,99 @@
+//! Settings of the host's block device beneath a running VM's disk: its I/O scheduler.
+//!
+//! Not its read-ahead: the kernel takes that when a file is opened, and QEMU has its images open.
+
+use super::vm_guest::{BUSY_PER_S, SCHEDULERS};
+use crate::{Finding, Rule};
+use vmtax_model::number::significant;
+use vmtax_model::{
+    ChangeCost, DiskRates, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace, SettingValue, VmRates,
+};
+
+pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
+    id: "vm-host-scheduler",
+    finds: "a disk on a device of the host whose requests the host schedules by bfq or kyber, 500 a second and more",
+    remedies: &[Remedy {
+        place: SettingPlace::HostSysfs,
+        setting: "/sys/block/HOST_DISK/queue/scheduler",
+        value: "none",
+        action: "Let the host pass requests on as they come; its processes and control groups have no I/O priorities and weights there then",
+        line: "echo none | sudo tee /sys/block/HOST_DISK/queue/scheduler",
+        cost: Some(ChangeCost::HostSetting),
+        read_back: "/sys/block/HOST_DISK/queue/scheduler",
+        undo: "echo BEFORE | sudo tee /sys/block/HOST_DISK/queue/scheduler",
+    }],
+    source: "Linux kernel documentation, Switching Scheduler",
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm else { return Vec::new() };
+        vm.settings.host_queues.iter().filter_map(|queue| scheduler(vm, queue)).collect()
+    },
+};
+
+fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
+    let HostQueue { device, disk: host_disk, scheduler } = queue;
+    let on_it = |disk: &'_ DiskRates| disk.device.as_ref().filter(|on| on.name == *device).map(|on| on.per_s);
+    let (disk, per_s) = vm.disks.iter().find_map(|disk| Some((disk, on_it(disk)?)))?;
+    let holds_back = SCHEDULERS.contains(&scheduler.as_str()) && per_s >= BUSY_PER_S;
+    holds_back.then(|| Finding {
+        text: format!(
+            "The host schedules the requests of {host_disk}, on which {} is, by {scheduler}, {} a second of all its users.",
+            disk.name,
+            significant(per_s)
+        ),
+        values: vec![("HOST_DISK", host_disk.clone()), ("BEFORE", scheduler.clone())],
+        change: Some(LiveChange {
+            action: format!("Set the host's I/O scheduler of {host_disk} to none"),
+            cost: ChangeCost::HostSetting,
+            metric: Some(LiveMetric::Latency),
+            disk: Some(disk.name.clone()),
+            settings: vec![SettingValue {
+                setting: LiveSetting::HostFile { path: queue.scheduler_file() },
+                value: "none".to_owned(),
+            }],
+        }),
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Evidence;
+    use crate::test_evidence::advice;
+    use vmtax_model::{Advice, DeviceRates, VmSettings};
+
+    fn found(scheduler: &str, device: &str, per_s: f64) -> Vec<Advice> {
+        let queue =
+            HostQueue { device: "sda1".to_owned(), disk: "sda".to_owned(), scheduler: scheduler.to_owned() };
+        let disks = ["system", "data"].map(|name| DiskRates {
+            name: name.to_owned(),
+            device: Some(DeviceRates { name: device.to_owned(), per_s, ..DeviceRates::default() }),
+            ..DiskRates::default()
+        });
+        let settings = VmSettings { host_queues: vec![queue], ..VmSettings::default() };
+        let vm = VmRates { disks: disks.to_vec(), settings, ..VmRates::default() };
+        advice("vm-host-scheduler", &Evidence { vm: Some(&vm), ..Evidence::default() })
+    }
+
+    #[test]
+    fn a_scheduler_of_a_busy_device_is_found_once() {
+        let all = found("bfq", "sda1", 900.0);
+        let [advice] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!(
+            advice.finding,
+            "The host schedules the requests of sda, on which system is, by bfq, 900 a second of all its users."
+        );
+        assert_eq!(advice.remedies[0].line, "echo none | sudo tee /sys/block/sda/queue/scheduler");
+        assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/sda/queue/scheduler");
+        let change = advice.change.as_ref().unwrap();
+        let path = "/sys/block/sda/queue/scheduler".into();
+        assert_eq!((&change.settings[0].setting, change.cost), (&LiveSetting::HostFile { path }, ChangeCost::HostSetting));
+    }
+
+    #[test]
+    fn a_device_that_has_little_to_do_or_passes_on_is_fine() {
+        for (scheduler, device, per_s) in [("bfq", "sda1", 90.0), ("mq-deadline", "sda1", 900.0), ("bfq", "sdb", 900.0)] {
+            assert_eq!(found(scheduler, device, per_s), [], "{scheduler} {device} {per_s}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The queues of the host's block devices beneath a VM's disks.
+
+use crate::host_settings::value_in_effect;
+use std::collections::BTreeSet;
+use vmtax_model::HostQueue;
+use vmtax_observe::counters::{block_device, disk_with_queue};
+
+/// The queues of devices, by their numbers.
+pub(crate) fn host_queues(devices: impl Iterator<Item = u64>) -> Vec<HostQueue> {
+    let queue = |number: u64| {
+        let device = block_device(number)?.name;
+        let mut queue = HostQueue { device, disk: disk_with_queue(number)?, scheduler: String::new() };
+        queue.scheduler = value_in_effect(&queue.scheduler_file()).ok()?;
+        Some(queue)
+    };
+    devices.collect::<BTreeSet<u64>>().into_iter().filter_map(queue).collect()
+}
