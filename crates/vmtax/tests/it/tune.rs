@@ -187,8 +187,9 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
     let vm = BootGuest::start(&place, "scheduled", "tcg", &random_requests(false, &[0x81], 8, 14), "", &disk);
     vm.ask("cont");
     // Of the host's settings nothing is changed unless that is allowed.
-    let (found, _) = proposed(&place, vm.pid(), "--allow live,host --slice 0.5", "vm-host-scheduler");
+    let (found, out) = proposed(&place, vm.pid(), "--allow live,host --slice 0.5", "vm-host-scheduler");
     assert!(found["applied"] == false && device.has("bfq"), "{found:#}");
+    fs::remove_dir_all(place.path(&out)).unwrap();
     let (found, out) = proposed(&place, vm.pid(), "--apply --allow live,host --slice 0.5", "vm-host-scheduler");
     let row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == "vm-host-scheduler").unwrap();
     assert_eq!(row["change"]["settings"][0]["setting"]["path"], device.scheduler_file(), "{row:#}");
