@@ -137,6 +137,7 @@ def main():
     micro = "micro-kvm" if os.access("/dev/kvm", os.W_OK) else "micro-tcg"
     fine = True
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-") as folder:
+        os.chmod(folder, 0o755)  # QEMU, which loads the planted library, is another user
         if "aa-micro" in only:
             words = ["--machine", micro, "--rounds", "15", *COMMON, *READS]
             fine &= against_itself(f"itself, {micro}", args.vmtax, folder, args.comparisons, words)
