@@ -63,8 +63,7 @@ mod tests {
     use vmtax_model::{Advice, DeviceRates, VmSettings};
 
     fn found(scheduler: &str, device: &str, per_s: f64) -> Vec<Advice> {
-        let queue =
-            HostQueue { device: "sda1".to_owned(), disk: "sda".to_owned(), scheduler: scheduler.to_owned() };
+        let queue = HostQueue { device: "sda1".to_owned(), disk: "sda".to_owned(), scheduler: scheduler.to_owned() };
         let disks = ["system", "data"].map(|name| DiskRates {
             name: name.to_owned(),
             device: Some(DeviceRates { name: device.to_owned(), per_s, ..DeviceRates::default() }),
@@ -87,12 +86,16 @@ mod tests {
         assert_eq!(advice.remedies[0].undo, "echo bfq | sudo tee /sys/block/sda/queue/scheduler");
         let change = advice.change.as_ref().unwrap();
         let path = "/sys/block/sda/queue/scheduler".into();
-        assert_eq!((&change.settings[0].setting, change.cost), (&LiveSetting::HostFile { path }, ChangeCost::HostSetting));
+        assert_eq!(
+            (&change.settings[0].setting, change.cost),
+            (&LiveSetting::HostFile { path }, ChangeCost::HostSetting)
+        );
     }
 
     #[test]
     fn a_device_that_has_little_to_do_or_passes_on_is_fine() {
-        for (scheduler, device, per_s) in [("bfq", "sda1", 90.0), ("mq-deadline", "sda1", 900.0), ("bfq", "sdb", 900.0)] {
+        for (scheduler, device, per_s) in [("bfq", "sda1", 90.0), ("mq-deadline", "sda1", 900.0), ("bfq", "sdb", 900.0)]
+        {
             assert_eq!(found(scheduler, device, per_s), [], "{scheduler} {device} {per_s}");
         }
     }
