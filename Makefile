@@ -37,7 +37,7 @@ test: ## install what is missing, build, run all tests; some boot guests
 	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; \
 	sed -n '/^failures:$$/,/^test result/p' $(TESTED); grep -A 4 'panicked at' $(TESTED); exit $$(cat $(TESTED).status)
 
-matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (an hour)
+matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (half an hour)
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	$(CARGO) test --release --locked --package vmtax --test it -- --ignored --exact --nocapture \

@@ -251,7 +251,7 @@ fn newest_qemu() {
 
 /// `make matrix`: every kernel with every QEMU.
 #[test]
-#[ignore = "takes an hour: make matrix"]
+#[ignore = "takes half an hour: make matrix"]
 fn by_hand_every_kernel_with_every_qemu() {
     for kernel in kernels() {
         for qemu in qemus() {
