@@ -54,14 +54,13 @@ pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
     let kept = (kernel.source == SourceOfKernel::Cache).then(|| kernel.image.with_file_name(KEPT));
     let is_whole = |elf: &Vec<u8>| has_pvh_entry(elf) && end(elf).is_ok_and(|end| end <= elf.len() as u64);
     let known = kept.as_ref().and_then(|kept| fs::read(kept).ok()).filter(is_whole);
-    let is_known = known.is_some();
-    let unpacked = || fs::read(&kernel.image).ok().and_then(|image| payload(&image)).filter(is_whole);
-    let Some(elf) = known.or_else(unpacked) else { return false };
-    if let Some(kept) = kept.filter(|_| !is_known) {
+    let unpacked = || {
+        let elf = payload(&fs::read(&kernel.image).ok()?).filter(is_whole)?;
         // Without it the next run unpacks again.
-        let _ = keep(&elf, &kept);
-    }
-    fs::write(out, &elf).is_ok()
+        let _ = kept.as_ref().map(|kept| keep(&elf, kept));
+        Some(elf)
+    };
+    known.or_else(unpacked).is_some_and(|elf| fs::write(out, &elf).is_ok())
 }
 
 /// The uncompressed kernel's name in the cache.

@@ -8,7 +8,7 @@ mod network;
 mod process;
 mod unix_socket;
 
-pub use block_device::{block_device, disk_with_queue};
+pub use block_device::block_device;
 pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights};
 pub use cpu_use::cpu_use;
 pub use network::interfaces;
