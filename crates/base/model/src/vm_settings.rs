@@ -69,10 +69,8 @@ pub struct CpuWeight {
 /// The queue in which requests for a block device of the host wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostQueue {
-    /// The device, as [`crate::DeviceRates::name`]: a partition, a logical volume.
+    /// The device, as [`crate::DeviceRates::name`]: `sda`.
     pub device: String,
-    /// The disk that has the queue: `sda`.
-    pub disk: String,
     /// The I/O scheduler in use.
     pub scheduler: String,
 }
@@ -80,7 +78,7 @@ pub struct HostQueue {
 impl HostQueue {
     /// The file that sets the scheduler.
     pub fn scheduler_file(&self) -> PathBuf {
-        PathBuf::from(format!("/sys/block/{}/queue/scheduler", self.disk))
+        PathBuf::from(format!("/sys/block/{}/queue/scheduler", self.device))
     }
 }
 

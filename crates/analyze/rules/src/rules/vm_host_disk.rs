@@ -30,19 +30,19 @@ pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
 };
 
 fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
-    let HostQueue { device, disk: host_disk, scheduler } = queue;
+    let HostQueue { device, scheduler } = queue;
     let on_it = |disk: &'_ DiskRates| disk.device.as_ref().filter(|on| on.name == *device).map(|on| on.per_s);
     let (disk, per_s) = vm.disks.iter().find_map(|disk| Some((disk, on_it(disk)?)))?;
     let holds_back = SCHEDULERS.contains(&scheduler.as_str()) && per_s >= BUSY_PER_S;
     holds_back.then(|| Finding {
         text: format!(
-            "The host schedules the requests of {host_disk}, on which {} is, by {scheduler}, {} a second of all its users.",
+            "The host schedules the requests of {device}, on which {} is, by {scheduler}, {} a second of all its users.",
             disk.name,
             significant(per_s)
         ),
-        values: vec![("HOST_DISK", host_disk.clone()), ("BEFORE", scheduler.clone())],
+        values: vec![("HOST_DISK", device.clone()), ("BEFORE", scheduler.clone())],
         change: Some(LiveChange {
-            action: format!("Set the host's I/O scheduler of {host_disk} to none"),
+            action: format!("Set the host's I/O scheduler of {device} to none"),
             cost: ChangeCost::HostSetting,
             metric: Some(LiveMetric::Latency),
             disk: Some(disk.name.clone()),
@@ -63,7 +63,7 @@ mod tests {
     use vmtax_model::{Advice, DeviceRates, VmSettings};
 
     fn found(scheduler: &str, device: &str, per_s: f64) -> Vec<Advice> {
-        let queue = HostQueue { device: "sda1".to_owned(), disk: "sda".to_owned(), scheduler: scheduler.to_owned() };
+        let queue = HostQueue { device: "sda".to_owned(), scheduler: scheduler.to_owned() };
         let disks = ["system", "data"].map(|name| DiskRates {
             name: name.to_owned(),
             device: Some(DeviceRates { name: device.to_owned(), per_s, ..DeviceRates::default() }),
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_scheduler_of_a_busy_device_is_found_once() {
-        let all = found("bfq", "sda1", 900.0);
+        let all = found("bfq", "sda", 900.0);
         let [advice] = all.as_slice() else { panic!("{all:?}") };
         assert_eq!(
             advice.finding,
@@ -94,8 +94,7 @@ mod tests {
 
     #[test]
     fn a_device_that_has_little_to_do_or_passes_on_is_fine() {
-        for (scheduler, device, per_s) in [("bfq", "sda1", 90.0), ("mq-deadline", "sda1", 900.0), ("bfq", "sdb", 900.0)]
-        {
+        for (scheduler, device, per_s) in [("bfq", "sda", 90.0), ("mq-deadline", "sda", 900.0), ("bfq", "sdb", 900.0)] {
             assert_eq!(found(scheduler, device, per_s), [], "{scheduler} {device} {per_s}");
         }
     }
