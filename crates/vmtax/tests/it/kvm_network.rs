@@ -1,12 +1,18 @@
 //! Round trips over the network of Linux guests on KVM, see `kvm_guest`.
 
-use crate::common::{Place, json, number, passes, passt, passt_with_vhost_user};
+use crate::common::{Place, fake_qemu, json, number, passes, passt, passt_with_vhost_user, qemu};
 use crate::kvm_guest::kvm;
 use crate::layers::is_corrected;
+use std::fs;
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
 use vmtax_model::testing::KvmGuest;
 
 /// Round trips of a trial.
 const COUNT: u64 = 1000;
+const VHOST_USER: &str = "--device net --machine kvm --rounds 1 --set backend=vhost-user";
 
 #[test]
 #[ignore = "needs root"]
@@ -72,24 +78,65 @@ fn round_trips_pass_qemus_own_network_and_passt() {
 fn with_vhost_user_round_trips_pass_kvm_and_passt_alone() {
     let Some(guest) = KvmGuest::given() else { return };
     let Some((_, path)) = passt_with_vhost_user() else { return };
+    for protocol in ["udp", "tcp"] {
+        let place = Place::new();
+        let words = format!("{VHOST_USER} count={COUNT} protocol={protocol} --json");
+        let run = kvm(&place, &guest, "layers", &words).env("PATH", &path);
+        let report = json(&run.start(120).outcome().exits(0).stdout);
+        let column = &report["findings"]["columns"][0];
+        let matched = &column["matched"];
+        assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{protocol}: {matched}");
+        assert_eq!(column["clock"]["violations"], 0, "{protocol}: {}", column["clock"]);
+        for to in ["net-kvm-kick", "net-tx-wake", "net-passt-send", "net-passt-notify", "net-inject", "net-guest-return"]
+        {
+            assert!(passes(column, to) > COUNT, "{to} is seldom passed over {protocol}: {:#?}", column["rows"]);
+        }
+        // No thread of QEMU's wakes: KVM itself passes on the kick and the interrupt.
+        for to in ["net-tx", "net-rx", "net-stream-wake"] {
+            assert_eq!(passes(column, to), 0, "{to} is passed over {protocol}: {:#?}", column["rows"]);
+        }
+        let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+        assert!(unexplained < 0.1 * traced, "{protocol}: {unexplained} of {traced}");
+        is_corrected(column, &["guest", "host"]);
+    }
+}
+
+/// The socket that waits for QEMU has a name to which any user can connect.
+#[test]
+#[ignore = "needs root"]
+fn whoever_connects_before_qemu_is_turned_away() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let Some((_, path)) = passt_with_vhost_user() else { return };
     let place = Place::new();
-    let words = format!("--device net --machine kvm --rounds 1 count={COUNT} --set backend=vhost-user --json");
-    let run = kvm(&place, &guest, "layers", &words).env("PATH", path);
-    let report = json(&run.start(120).outcome().exits(0).stdout);
-    let column = &report["findings"]["columns"][0];
-    let matched = &column["matched"];
-    assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{matched}");
-    assert_eq!(column["clock"]["violations"], 0, "{}", column["clock"]);
-    for to in ["net-kvm-kick", "net-tx-wake", "net-passt-send", "net-passt-notify", "net-inject", "net-guest-return"] {
-        assert!(passes(column, to) > COUNT, "{to} is seldom passed: {:#?}", column["rows"]);
+    let (go, real) = (place.path("go"), qemu().display());
+    let late = fake_qemu(&place, &format!("until [ -e {} ]; do sleep 0.05; done\nexec {real} \"$@\"", go.display()));
+    let words = format!("{VHOST_USER} count=100 --qemu {}", late.display());
+    let mut run = kvm(&place, &guest, "layers", &words).env("PATH", path).start(120);
+    let prefix = format!("@vmtaxo{}-", run.pid());
+    let name = run.until("QEMU is waited for", |_| {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        let mut names = sockets.lines().filter_map(|line| line.split_whitespace().last());
+        names.find_map(|name| name.starts_with(&prefix).then(|| name[1..].to_owned()))
+    });
+    let mut stranger = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(stranger.read(&mut [0; 64]).unwrap(), 0, "the stranger is answered");
+    place.put("go", "");
+    run.outcome().exits(0);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_passt_that_ends_before_the_guest_has_booted_is_quoted() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let body = "case $* in *--print-capabilities*) exit 0;; esac\necho 'the guest cannot be mapped' >&2\nexit 1";
+    place.script("bin/passt", body);
+    let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
+    let run = kvm(&place, &guest, "layers", &format!("{VHOST_USER} count=100")).env("PATH", path).start(120).outcome();
+    for text in ["passt ended with status 1 while the guest booted", "the guest cannot be mapped", "use backend=user"] {
+        assert!(run.stderr.contains(text), "no '{text}' in {}", run.stderr);
     }
-    // No thread of QEMU's wakes: KVM itself passes on the kick and the interrupt.
-    for to in ["net-tx", "net-rx", "net-stream-wake"] {
-        assert_eq!(passes(column, to), 0, "{to} is passed: {:#?}", column["rows"]);
-    }
-    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
-    assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
-    is_corrected(column, &["guest", "host"]);
 }
 
 #[test]

@@ -103,7 +103,10 @@ impl<'a> Session<'a> {
         let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
-            Err(reason) => return Err(boot_error(&mut agent, reason, setup, link.map(|link| link.log))),
+            Err(reason) => {
+                let failure = network.as_mut().and_then(|network| network.failure(setup));
+                return Err(failure.unwrap_or_else(|| boot_error(&mut agent, reason, setup, link.map(|l| l.log))));
+            }
         };
         let boot = began.elapsed();
         if hello.cpus != setup.guest.cpus {

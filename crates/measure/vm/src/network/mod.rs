@@ -71,7 +71,7 @@ impl MachineNetwork {
                 NetworkEnd::Passt(stream)
             }
             (NetworkEnd::Namespace(namespace), Some(NetBackend::VhostUser)) => {
-                let (socket, name) = VhostUser::prepare(setup, namespace, &network_device())?;
+                let (socket, name) = VhostUser::prepare(namespace, &network_device())?;
                 vhost_user = Some(socket);
                 NetworkEnd::VhostUser(name)
             }
@@ -113,6 +113,11 @@ impl MachineNetwork {
             self.passt = socket.connect(setup, &network_device(), vmm)?;
         }
         Ok(())
+    }
+
+    /// Why a VMM that did not boot its guest had no network, where that is so.
+    pub fn failure(&mut self, setup: &Setup<'_>) -> Option<MachineError> {
+        self.passt.as_mut().and_then(|child| passt::ended(child, setup))
     }
 
     /// The threads of the echo server, and of passt.

@@ -16,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vmtax_model::NetBackend;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
@@ -27,18 +28,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
 const ARP_BYTES: u32 = 42;
-/// `VHOST_USER_GET_FEATURES` of vhost-user's version 1, without a payload:
-/// <https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>.
-const GET_FEATURES: [u32; 3] = [1, 1, 0];
-/// Bytes of the answer: the same header, the features.
-const FEATURES_BYTES: usize = 12 + 8;
 
 /// Starts passt in a network namespace, whose loopback device of this name the guest reaches at the echo server's address. Gives
 /// QEMU's end of its stream, once it answers.
 pub(super) fn start(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(Child, OwnedFd), MachineError> {
     let (ours, theirs) = pair()?;
-    let child = spawn(setup, namespace, loopback, (theirs, NetBackend::Passt))?;
-    let child = answered(child, setup, answers(&ours), "another passt")?;
+    let mut child = spawn(setup, namespace, loopback, (theirs, NetBackend::Passt))?;
+    if let Err(error) = answers(&ours) {
+        child.kill();
+        return Err(failure(setup, &format!("does not answer ({error})")));
+    }
     Ok((child, ours.into()))
 }
 
@@ -50,13 +49,14 @@ pub(super) struct VhostUser {
 }
 
 impl VhostUser {
-    /// Makes it, with its abstract name, and tries whether this host's passt can be a vhost-user back end.
-    pub fn prepare(setup: &Setup<'_>, namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
+    /// Makes it, with its abstract name, where this host's passt can be a vhost-user back end.
+    pub fn prepare(namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
         let failed = |e| MachineError::system("making a socket for vhost-user", e);
-        let (ours, theirs) = pair()?;
-        let tried = namespace.try_clone().map_err(failed)?;
-        let child = spawn(setup, tried, loopback, (theirs, NetBackend::VhostUser))?;
-        answered(child, setup, answers_vhost_user(&ours), "a passt of December 2024 or later")?.kill();
+        program(NetBackend::VhostUser)?;
+        if !vmtax_host::passt_has_vhost_user() {
+            let error = "backend=vhost-user needs a passt of December 2024 or later: use backend=passt";
+            return Err(MachineError::NoNetwork(error.to_owned()));
+        }
         let name =
             format!("{loopback}-{}", SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos());
         let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
@@ -106,13 +106,9 @@ fn spawn(
     loopback: &str,
     (socket, backend): (UnixStream, NetBackend),
 ) -> Result<Child, MachineError> {
-    let program = vmtax_host::find_program("passt").ok_or_else(|| {
-        let (name, fix): (&str, _) = (backend.into(), "`apt-get install passt`, or use backend=user");
-        MachineError::NoNetwork(format!("backend={name} needs passt, which is not installed: {fix}"))
-    })?;
     let descriptor = FIRST_DESCRIPTOR.to_string();
     let (address, mask, gateway) = (NET_ADDRESS.to_string(), NET_MASK.to_string(), ECHO.ip().to_string());
-    let program = program.display().to_string();
+    let program = program(backend)?.display().to_string();
     let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
     let guest = ["--address", &address, "--netmask", &mask, "--gateway", &gateway, "--mac-addr", HOST_MAC];
     let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
@@ -134,22 +130,26 @@ fn spawn(
     })
 }
 
-/// The process that has answered; where it has not, it is ended. `other`: what to use instead.
-fn answered(mut child: Child, setup: &Setup<'_>, answer: io::Result<()>, other: &str) -> Result<Child, MachineError> {
-    let Err(error) = answer else { return Ok(child) };
-    child.kill();
-    let log = setup.log.join(LOG);
-    let (said, log) = (log_tail(&log), log.display());
-    let fix = format!("use backend=user, or {other}");
-    Err(MachineError::NoNetwork(format!("passt does not answer ({error}); {fix}. Its log is {log}:\n{said}")))
+/// passt's executable.
+fn program(backend: NetBackend) -> Result<PathBuf, MachineError> {
+    vmtax_host::find_program("passt").ok_or_else(|| {
+        let (name, fix): (&str, _) = (backend.into(), "`apt-get install passt`, or use backend=user");
+        MachineError::NoNetwork(format!("backend={name} needs passt, which is not installed: {fix}"))
+    })
 }
 
-/// Asks passt for its features, as QEMU will, and waits for the answer.
-fn answers_vhost_user(mut socket: &UnixStream) -> io::Result<()> {
-    socket.set_read_timeout(Some(START_TIMEOUT))?;
-    socket.write_all(&GET_FEATURES.map(u32::to_ne_bytes).concat())?;
-    socket.read_exact(&mut [0; FEATURES_BYTES])?;
-    socket.set_read_timeout(None)
+/// Why there is no network: what passt did, and the end of its log.
+fn failure(setup: &Setup<'_>, what: &str) -> MachineError {
+    let log = setup.log.join(LOG);
+    let (said, log) = (log_tail(&log), log.display());
+    let fix = "use backend=user, or another passt";
+    MachineError::NoNetwork(format!("passt {what}; {fix}. Its log is {log}:\n{said}"))
+}
+
+/// Why there is no network where passt has ended with an error by itself; it ends in good order when its VMM does.
+pub(super) fn ended(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
+    let status = child.wait(POLL_INTERVAL).filter(|status| *status != 0)?;
+    Some(failure(setup, &format!("ended with status {status} while the guest booted")))
 }
 
 /// Asks passt for the hardware address of the echo server, as a guest would, and waits for the answer.

@@ -1,9 +1,8 @@
 //! Changes of a guest's network card and of what is behind it.
 
 use super::known_change::{KnownChange, Settings, TuneTarget, needs_program};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use vmtax_host::find_program;
+use std::path::Path;
+use vmtax_host::passt_has_vhost_user;
 use vmtax_model::WorkloadName;
 
 fn uses_network(target: &TuneTarget<'_>) -> bool {
@@ -24,11 +23,7 @@ fn needs_vhost() -> Option<&'static str> {
 }
 
 fn needs_vhost_user() -> Option<&'static str> {
-    let can = |passt: &PathBuf| {
-        let asked = Command::new(passt).args(["--vhost-user", "--print-capabilities"]).output();
-        asked.is_ok_and(|output| output.status.success())
-    };
-    (!find_program("passt").as_ref().is_some_and(can)).then_some("it needs a passt of December 2024 or later")
+    (!passt_has_vhost_user()).then_some("it needs a passt of December 2024 or later")
 }
 
 pub(super) const TABLE: &[KnownChange] = &[
