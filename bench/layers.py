@@ -31,6 +31,13 @@ def line(name, value, limit, holds, note):
     return holds
 
 
+def rounds(text):
+    """The number of rounds of an option."""
+    if int(text) < 6:
+        raise argparse.ArgumentTypeError("an interval takes six rounds at least")
+    return int(text)
+
+
 def judge(what, column, fewest_joined, most_unexplained, most_observed):
     matched, clock = column["matched"], column["clock"]
     joined = matched["joined"] / matched["operations"]
@@ -54,7 +61,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=rounds, default=12)
     parser.add_argument("--count", type=int, default=1000)
     arguments = parser.parse_args()
     missing = [] if os.access(arguments.vmtax, os.X_OK) else [f"{arguments.vmtax} (make build)"]

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from layers import judge, line
+from layers import judge, line, rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "campaigns"))
 import campaign
@@ -140,7 +140,7 @@ def main():
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
     parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=rounds, default=12)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--only", default="layers,native", help="parts, comma separated")
     arguments = parser.parse_args()
