@@ -42,6 +42,8 @@ impl NetBackend {
     pub const PROPERTY: &str = "netdev.";
     /// A variant's setting with the number of a tap's queues.
     pub const QUEUES: &str = "netdev.queues";
+    /// A variant's setting by which the host's kernel moves a tap's packets.
+    pub const VHOST: &str = "netdev.vhost";
     /// Every backend, as it is written in plans and options.
     pub const NAMES: &[&str] = <NetBackend as strum::VariantNames>::VARIANTS;
 }

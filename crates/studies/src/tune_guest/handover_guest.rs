@@ -125,7 +125,7 @@ fn libvirt(key: &str, value: Option<&str>) -> String {
         "memory-backend.prealloc" => "`<memoryBacking><allocation mode='immediate'/></memoryBacking>`".to_owned(),
         "memory-backend.hugetlb" => "`<memoryBacking><hugepages/></memoryBacking>`".to_owned(),
         "cpu-model" if text == "host" => "`<cpu mode='host-passthrough'/>`".to_owned(),
-        "netdev.vhost" => "`<driver name='vhost'/>` of `<interface>`".to_owned(),
+        NetBackend::VHOST => "`<driver name='vhost'/>` of `<interface>`".to_owned(),
         "accel.tb-size" => format!("`<features><tcg><tb-cache unit='MiB'>{text}</tb-cache></tcg></features>`"),
         "share.security-model" => "`<filesystem accessmode='…'>`".to_owned(),
         "share" if text == "virtiofs" => {

@@ -87,7 +87,8 @@ fn with_vhost_user_round_trips_pass_kvm_and_passt_alone() {
         let matched = &column["matched"];
         assert!(number(&matched["joined"]) >= 0.99 * (2 * COUNT) as f64, "{protocol}: {matched}");
         assert_eq!(column["clock"]["violations"], 0, "{protocol}: {}", column["clock"]);
-        for to in ["net-kvm-kick", "net-tx-wake", "net-passt-send", "net-passt-notify", "net-inject", "net-guest-return"]
+        for to in
+            ["net-kvm-kick", "net-tx-wake", "net-passt-send", "net-passt-notify", "net-inject", "net-guest-return"]
         {
             assert!(passes(column, to) > COUNT, "{to} is seldom passed over {protocol}: {:#?}", column["rows"]);
         }

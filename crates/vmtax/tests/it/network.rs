@@ -8,7 +8,7 @@ use crate::matrix::fetched;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Round trips of a trial.
 const COUNT: u64 = 300;
@@ -214,6 +214,11 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
         assert!(said.contains(text), "no '{text}' in {said}");
     }
     place.vmtax("layers --device net --set backend=slirp").fails(&["unknown backend 'slirp'", "tap, user, passt"]);
+    if !Path::new("/dev/vhost-net").exists() {
+        let words = "layers --device net count=100 --machine tcg --rounds 1 --set netdev.vhost=on --dir";
+        let run = place.vmtax(words).arg(place.path("vhost")).start(60).outcome();
+        assert!(run.stderr.contains("netdev.vhost=on needs /dev/vhost-net"), "{}", run.stderr);
+    }
     place.vmtax("layers --set backend=tap").fails(&["backend is of the network card"]);
     let vhost_user = |words: &str| place.vmtax("layers --device net --set backend=vhost-user").words(words);
     vhost_user("connections=2").fails(&["with vhost-user the round trips of one connection are followed"]);

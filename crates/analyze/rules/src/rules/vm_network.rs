@@ -6,7 +6,7 @@ use crate::rule::{instruction, measurement};
 use crate::{Finding, Rule};
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, FunctionShare, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates,
+    ChangeCost, FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare, SettingPlace, VmRates,
 };
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
@@ -125,7 +125,7 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
-            setting: "netdev.vhost",
+            setting: NetBackend::VHOST,
             value: "on",
             action: "Let threads of the host's kernel move the packets, one for each queue of the card (host: `modprobe vhost_net`)",
             line: "-netdev tap,…,vhost=on",

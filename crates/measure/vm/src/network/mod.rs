@@ -18,6 +18,7 @@ use make::{Made, Network, make, on_host_loopback};
 use passt::VhostUser;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
+use vmtax_host::has_vhost_net;
 use vmtax_model::{NetBackend, QemuThread, Role, Warning};
 use vmtax_observe::{processes, thread_names};
 use vmtax_wire::ECHO;
@@ -50,6 +51,12 @@ impl MachineNetwork {
     /// [`MachineError`] naming what is missing.
     pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
         let queues = NetBackend::queues(setup.disk).map_err(|error| MachineError::NoNetwork(error.to_string()))?;
+        let has_vhost =
+            setup.machine.is_guest() && setup.disk.get(NetBackend::VHOST).is_some_and(|value| value == "on");
+        if has_vhost && !has_vhost_net() {
+            let error = "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
+            return Err(MachineError::NoNetwork(error.to_owned()));
+        }
         let network = match setup.backend {
             _ if !setup.machine.is_guest() => Network::Veth,
             None | Some(NetBackend::Tap) => Network::Tap { queues },

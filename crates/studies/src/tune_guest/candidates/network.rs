@@ -1,9 +1,8 @@
 //! Changes of a guest's network card and of what is behind it.
 
 use super::known_change::{KnownChange, Settings, TuneTarget, needs_program};
-use std::path::Path;
-use vmtax_host::passt_has_vhost_user;
-use vmtax_model::WorkloadName;
+use vmtax_host::{has_vhost_net, passt_has_vhost_user};
+use vmtax_model::{NetBackend, WorkloadName};
 
 fn uses_network(target: &TuneTarget<'_>) -> bool {
     target.workload.needs_network()
@@ -19,7 +18,7 @@ fn is_behind_tap(baseline: &Settings) -> bool {
 }
 
 fn needs_vhost() -> Option<&'static str> {
-    (!Path::new("/dev/vhost-net").exists()).then_some("this host has no /dev/vhost-net (module vhost_net)")
+    (!has_vhost_net()).then_some("this host has no /dev/vhost-net (module vhost_net)")
 }
 
 fn needs_vhost_user() -> Option<&'static str> {
@@ -55,7 +54,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         source: "no published figure",
     },
     KnownChange {
-        set: &[("netdev.vhost", "on")],
+        set: &[(NetBackend::VHOST, "on")],
         since: (1, 0),
         moves: |target, baseline| uses_network(target) && is_behind_tap(baseline),
         not_for: |_, _| needs_vhost(),
@@ -63,7 +62,7 @@ pub(super) const TABLE: &[KnownChange] = &[
         source: "no published figure",
     },
     KnownChange {
-        set: &[("netdev.poll-us", "50"), ("netdev.vhost", "on")],
+        set: &[("netdev.poll-us", "50"), (NetBackend::VHOST, "on")],
         since: (2, 7),
         moves: |target, baseline| {
             matches!(target.workload, WorkloadName::NetRr | WorkloadName::NetPps) && is_behind_tap(baseline)

@@ -1,8 +1,8 @@
-//! What this host's passt can do.
+//! What this host has for a guest's network.
 
 use crate::command::ask;
 use crate::program::find_program;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long it may take to answer.
@@ -13,4 +13,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub fn passt_has_vhost_user() -> bool {
     let answer = |passt: PathBuf| ask(&passt, &["--vhost-user", "--print-capabilities"], TIMEOUT);
     find_program("passt").is_some_and(|passt| matches!(answer(passt), Ok(Some(answer)) if answer.success))
+}
+
+/// Whether the host's kernel can move the packets of a tap.
+pub fn has_vhost_net() -> bool {
+    Path::new("/dev/vhost-net").exists()
 }
