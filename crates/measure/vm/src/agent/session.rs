@@ -104,8 +104,7 @@ impl<'a> Session<'a> {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
             Err(reason) => {
-                let failure = network.as_mut().and_then(|network| network.failure(setup));
-                return Err(failure.unwrap_or_else(|| boot_error(&mut agent, reason, setup, link.map(|l| l.log))));
+                return Err(boot_error(&mut agent, network.as_mut(), reason, setup, link.map(|link| link.log)));
             }
         };
         let boot = began.elapsed();
@@ -312,12 +311,22 @@ impl RunningMachine for Session<'_> {
 }
 
 /// `vmm_log`: where a guest's VMM logs.
-fn boot_error(agent: &mut Agent<'_>, reason: NoMessage, setup: &Setup<'_>, vmm_log: Option<PathBuf>) -> MachineError {
+fn boot_error(
+    agent: &mut Agent<'_>,
+    network: Option<&mut MachineNetwork>,
+    reason: NoMessage,
+    setup: &Setup<'_>,
+    vmm_log: Option<PathBuf>,
+) -> MachineError {
     let machine = setup.machine;
     let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
     let ended = matches!(reason, NoMessage::Closed | NoMessage::ServerEnded);
     if ended && agent.lines.panicked() {
         return MachineError::Panic { tail, log };
+    }
+    let has_failed = ended || matches!(reason, NoMessage::Timeout);
+    if let Some(failure) = network.filter(|_| has_failed).and_then(|network| network.failure(setup)) {
+        return failure;
     }
     // QEMU gives up without its server, and a server ends in good order without its QEMU: either end has its reason.
     if let Some(server) = agent.server.as_mut().filter(|_| ended) {

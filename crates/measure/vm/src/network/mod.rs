@@ -51,14 +51,12 @@ impl MachineNetwork {
     /// [`MachineError`] naming what is missing.
     pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
         let queues = NetBackend::queues(setup.disk).map_err(|error| MachineError::NoNetwork(error.to_string()))?;
-        let has_vhost =
-            setup.machine.is_guest() && setup.disk.get(NetBackend::VHOST).is_some_and(|value| value == "on");
-        if has_vhost && !has_vhost_net() {
-            let error = "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
-            return Err(MachineError::NoNetwork(error.to_owned()));
-        }
         let network = match setup.backend {
             _ if !setup.machine.is_guest() => Network::Veth,
+            None | Some(NetBackend::Tap) if lacks_vhost(setup) => {
+                let error = "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
+                return Err(MachineError::NoNetwork(error.to_owned()));
+            }
             None | Some(NetBackend::Tap) => Network::Tap { queues },
             Some(NetBackend::User | NetBackend::Passt | NetBackend::VhostUser) => Network::Loopback,
         };
@@ -142,6 +140,11 @@ impl MachineNetwork {
     pub fn warning(&self) -> Option<&Warning> {
         self.warning.as_ref()
     }
+}
+
+/// Whether the kernel is to move a tap's packets, and cannot.
+fn lacks_vhost(setup: &Setup<'_>) -> bool {
+    setup.disk.get(NetBackend::VHOST).is_some_and(|value| value == "on") && !has_vhost_net()
 }
 
 /// The threads of a process under a watchdog.

@@ -25,6 +25,8 @@ use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the VMM is waited for before it is asked again whether it has connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long it may take to end once its VMM has.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
 const ARP_BYTES: u32 = 42;
@@ -52,8 +54,7 @@ impl VhostUser {
     /// Makes it, with its abstract name, where this host's passt can be a vhost-user back end.
     pub fn prepare(namespace: OwnedFd, loopback: &str) -> Result<(VhostUser, String), MachineError> {
         let failed = |e| MachineError::system("making a socket for vhost-user", e);
-        program(NetBackend::VhostUser)?;
-        if !vmtax_host::passt_has_vhost_user() {
+        if !vmtax_host::passt_has_vhost_user(&program(NetBackend::VhostUser)?) {
             let error = "backend=vhost-user needs a passt of December 2024 or later: use backend=passt";
             return Err(MachineError::NoNetwork(error.to_owned()));
         }
@@ -148,7 +149,7 @@ fn failure(setup: &Setup<'_>, what: &str) -> MachineError {
 
 /// Why there is no network where passt has ended with an error by itself; it ends in good order when its VMM does.
 pub(super) fn ended(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
-    let status = child.wait(POLL_INTERVAL).filter(|status| *status != 0)?;
+    let status = child.wait(END_TIMEOUT).filter(|status| *status != 0)?;
     Some(failure(setup, &format!("ended with status {status} while the guest booted")))
 }
 

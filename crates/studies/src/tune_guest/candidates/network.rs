@@ -1,7 +1,7 @@
 //! Changes of a guest's network card and of what is behind it.
 
 use super::known_change::{KnownChange, Settings, TuneTarget, needs_program};
-use vmtax_host::{has_vhost_net, passt_has_vhost_user};
+use vmtax_host::{find_program, has_vhost_net, passt_has_vhost_user};
 use vmtax_model::{NetBackend, WorkloadName};
 
 fn uses_network(target: &TuneTarget<'_>) -> bool {
@@ -22,7 +22,8 @@ fn needs_vhost() -> Option<&'static str> {
 }
 
 fn needs_vhost_user() -> Option<&'static str> {
-    (!passt_has_vhost_user()).then_some("it needs a passt of December 2024 or later")
+    let can = find_program("passt").is_some_and(|passt| passt_has_vhost_user(&passt));
+    (!can).then_some("it needs a passt of December 2024 or later")
 }
 
 pub(super) const TABLE: &[KnownChange] = &[

@@ -2,7 +2,6 @@
 
 use super::skipped;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The passt of this host; without one the test is listed as skipped.
 pub fn passt() -> Option<PathBuf> {
@@ -17,11 +16,8 @@ pub fn passt() -> Option<PathBuf> {
 /// without one the test is listed as skipped.
 pub fn passt_with_vhost_user() -> Option<(PathBuf, String)> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/passt/bin/passt");
-    let can = |path: &PathBuf| {
-        let asked = Command::new(path).args(["--vhost-user", "--print-capabilities"]).output();
-        asked.is_ok_and(|output| output.status.success())
-    };
-    let found = ["/usr/bin/passt".into(), "/usr/local/bin/passt".into(), unpacked].into_iter().find(can);
+    let all = ["/usr/bin/passt".into(), "/usr/local/bin/passt".into(), unpacked];
+    let found = all.into_iter().find(|path| vmtax_host::passt_has_vhost_user(path));
     if found.is_none() {
         skipped("no passt with vhost-user: `scripts/setup test` brings one to Debian");
     }
