@@ -13,11 +13,6 @@ export PATH := $(PATH):$(CURDIR)/target/tools/bin
 FUZZ_INPUTS ?= 1000000
 CHAOS_KILLS ?= 50
 FAULTS ?=
-SKIPPED := $(CURDIR)/target/skipped-tests
-# What the tests printed: failures are repeated at the end, and last, where a log that is cut still has them, their first lines.
-TESTED := $(CURDIR)/target/tests
-# Tests that need root are marked as ignored; root runs them too.
-AS_ROOT := $(if $(filter 0,$(shell id -u)),-- --include-ignored --skip by_hand)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test matrix lint bench chaos faults build install docs stage dist deb rpm fuzz clean
@@ -30,20 +25,15 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 	@$(MAKE) --no-print-directory build
 	@$(VMTAX) run --quick
 
-test: ## install what is missing, build, run all tests; some boot guests
+test: ## install what is missing, compile, run all tests; some boot guests
 	@scripts/setup test
-	@mkdir -p target; rm -f $(SKIPPED); all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
-	{ VMTAX_SKIPPED=$(SKIPPED) $$all; echo $$? >$(TESTED).status; } 2>&1 | tee $(TESTED); \
-	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; \
-	sed -n '/^failures:$$/,/^test result/p' $(TESTED); grep -A 4 'panicked at' $(TESTED); exit $$(cat $(TESTED).status)
+	@scripts/test
 
 matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (half an hour)
 	@scripts/setup test
-	@$(MAKE) --no-print-directory build
-	$(CARGO) test --release --locked --package vmtax --test it -- --ignored --exact --nocapture \
-	    matrix::by_hand_every_kernel_with_every_qemu
+	scripts/test --ignore-default-filter --no-capture -E 'test(=matrix::by_hand_every_kernel_with_every_qemu)'
 
-lint: ## formatting, clippy, oldest Rust, licences, documentation and its links, layers, shell scripts
+lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation with its links and examples, layers, shell scripts
 	@scripts/setup lint
 	$(CARGO) fmt --check -- crates/measure/workload/src/workloads/*.rs # which a macro declares
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
@@ -52,10 +42,13 @@ lint: ## formatting, clippy, oldest Rust, licences, documentation and its links,
 	rustup run $(MSRV) cargo check --locked --workspace --all-targets --target-dir target/msrv; \
 	else echo "Rust $(MSRV) is not installed by rustup: that everything compiles with it is not checked here"; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	cargo-deny --locked check --hide-inclusion-graph licenses sources
+	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	@if cargo-deny --locked fetch db 2>/dev/null; then cargo-deny --locked check --hide-inclusion-graph --disable-fetch advisories; \
+	else echo "The database of RustSec cannot be reached: advisories for dependencies are not checked here"; fi
 	scripts/third-party --check
 	scripts/check-layers
 	scripts/check-docs
+	scripts/check-extending
 	shellcheck scripts/* .ci/run
 
 bench: ## measure vmtax beside sysbench, fio, sockperf, iperf3, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU

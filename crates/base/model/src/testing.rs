@@ -117,6 +117,15 @@ pub fn skipped(why: &str) {
     }
 }
 
+/// Answers a runner that asks a program without a test harness for its tests: it is one, of this name. Tells whether it asked.
+pub fn listed(test: &str) -> bool {
+    let asked = |what: &str| std::env::args().any(|argument| argument == what);
+    if asked("--list") && !asked("--ignored") {
+        println!("{test}: test");
+    }
+    asked("--list")
+}
+
 /// A Python that has these modules, separated by commas: `VMTAX_TEST_PYTHON`, that of `scripts/setup test`, or the system's.
 /// Where there is none the test is reported as skipped.
 pub fn python_with(modules: &str) -> Option<PathBuf> {

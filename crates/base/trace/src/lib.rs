@@ -2,28 +2,7 @@
 //!
 //! A trace is one stream of [`Entry`]: events of all CPUs merged by time, and at their place the losses. Memory
 //! does not grow with the trace, and no event allocates. Fields are found once, by name, in [`Formats`]; a [`Field`]
-//! then reads its value from an event's record:
-//!
-//! ```no_run
-//! # fn main() -> Result<(), vmtax_trace::TraceError> {
-//! use vmtax_trace::{Entry, Folder};
-//! let folder = Folder::open("host-trace".as_ref())?;
-//! let switch = folder.formats().event("sched", "sched_switch");
-//! let next = switch.and_then(|id| folder.formats().field(id, "next_pid"));
-//! let mut events = folder.events()?;
-//! while let Some(entry) = events.next()? {
-//!     match entry {
-//!         Entry::Event(event) if Some(event.id) == switch => {
-//!             println!("{} cpu {} {:?}", event.ticks, event.cpu, next.and_then(|field| field.signed(event.data)));
-//!         }
-//!         Entry::Event(_) => {}
-//!         Entry::Lost(lost) => println!("{} cpu {}: {:?} events lost", lost.ticks, lost.cpu, lost.events),
-//!     }
-//! }
-//! println!("{:?}", events.counts());
-//! # Ok(())
-//! # }
-//! ```
+//! then reads its value from an event's record. `examples/decode.rs` does so for one field of any trace.
 //!
 //! Whatever a trace was, its events come as the same [`Events`], and the same [`Field`] reads them:
 //!

@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // A tool for developers of this crate.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod common;
 
 use common::layers::{layers_recording, plain, varied};

@@ -1,6 +1,6 @@
 //! The agent: alone, in poor surroundings, and as the guest's end of the protocol.
 
-use crate::common::{Place, Signal, is_root, json, send, skipped, trials};
+use crate::common::{Place, Signal, binary, is_root, json, send, skipped, trials};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -70,7 +70,7 @@ fn without_proc_sys_and_dev_it_measures_what_there_is() {
     let place = Place::new();
     let root = place.path("root");
     fs::create_dir(&root).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_vmtax"), root.join("vmtax")).unwrap();
+    fs::copy(binary(), root.join("vmtax")).unwrap();
     let empty = |words: &str| {
         let chroot = if is_root() { place.program("chroot") } else { place.program("unshare").words("-r chroot") };
         chroot.arg(&root).words(words).outcome()

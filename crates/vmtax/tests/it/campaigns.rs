@@ -1,6 +1,6 @@
 //! Short pieces of the campaigns `make chaos` and `make faults`: the same kills and faults each time.
 
-use crate::common::{Outcome, Place, skipped};
+use crate::common::{Outcome, Place, binary, skipped};
 use std::path::Path;
 
 /// Runs a script of `campaigns/` with its state in this place; `None` where a program that it needs is missing.
@@ -13,7 +13,7 @@ fn campaign(place: &Place, script: &str, words: &str) -> Option<Outcome> {
             return None;
         }
     }
-    let start = place.program("python3").arg(script).arg("--vmtax").arg(env!("CARGO_BIN_EXE_vmtax"));
+    let start = place.program("python3").arg(script).arg("--vmtax").arg(binary());
     Some(start.arg("--state").arg(place.path("campaign")).words(words).start(300).outcome())
 }
 

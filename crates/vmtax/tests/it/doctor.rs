@@ -1,6 +1,6 @@
 //! `vmtax doctor` on this machine, whatever it is.
 
-use crate::common::{Place, json};
+use crate::common::{Place, binary, json};
 use std::time::Duration;
 
 #[test]
@@ -81,7 +81,7 @@ fn root_executes_nothing_out_of_a_cache_of_another_user() {
 #[test]
 fn without_home_and_path_it_still_answers() {
     let place = Place::new();
-    let bare = place.program("env").arg("-i").arg(env!("CARGO_BIN_EXE_vmtax")).words("doctor --json").succeeds();
+    let bare = place.program("env").arg("-i").arg(binary()).words("doctor --json").succeeds();
     json(&bare.stdout);
 }
 

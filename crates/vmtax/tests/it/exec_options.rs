@@ -1,7 +1,7 @@
 //! What a command is given besides, and what it says of itself.
 
-use crate::common::{Place, files_below, is_root, root_methods};
-use crate::exec::{exec, report};
+use crate::common::{Place, binary, fast_guest, files_below, is_root, root_methods};
+use crate::exec::{exec, native_and_guest, report};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,8 @@ fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn what_a_command_prints_has_an_overhead_by_name() {
     let place = Place::new();
-    let start = place.vmtax("exec --rounds 1 --machine native,tcg --dir").arg(place.runs());
+    let (machine, guest) = fast_guest();
+    let start = place.vmtax(&format!("exec --rounds 1 --machine native {guest} --dir")).arg(place.runs());
     let start =
         start.words("--metric").arg("took:lower=done in (\\d+) ms").words("--metric").arg("last=^last line (.*)$");
     let start = start.words("--metric").arg("absent=no such (.)").words("--shell").arg(TELLS);
@@ -34,7 +35,7 @@ fn what_a_command_prints_has_an_overhead_by_name() {
     let events = row(&report, "events");
     assert_eq!((events["of"].as_str(), events["unit"].as_str()), (Some("sysbench cpu"), Some("/s")));
     let guest = &events["machines"][1];
-    assert_eq!((guest["machine"].as_str(), guest["spread"]["median"].as_f64()), (Some("tcg"), Some(50.0)));
+    assert_eq!((guest["machine"].as_str(), guest["spread"]["median"].as_f64()), (Some(machine), Some(50.0)));
     assert_eq!(guest["overhead"]["ratio"]["median"].as_f64(), Some(2.0));
     // Fewer milliseconds are better, so this one gains; and of the last nobody knows.
     assert_eq!(row(&report, "took")["machines"][1]["overhead"]["ratio"]["median"].as_f64(), Some(0.5));
@@ -48,7 +49,8 @@ fn what_a_command_prints_has_an_overhead_by_name() {
 #[test]
 fn a_command_is_prepared_and_cleaned_up_after() {
     let place = Place::new();
-    let start = place.vmtax("exec --rounds 1 --machine native,tcg --dir").arg(place.runs()).words("--setup");
+    let start =
+        place.vmtax(&format!("exec --rounds 1 {} --dir", native_and_guest())).arg(place.runs()).words("--setup");
     // Who is set up stays until the end, and natively, too, no longer.
     let start = start.arg("echo setup > log; sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid");
     let start = start.words("--prepare").arg("echo prepare >> log").words("--cleanup").arg("echo cleaned; cat log");
@@ -70,7 +72,8 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     place.put("out/old", "old");
     place.put("kept", "kept");
     for way in root_methods() {
-        let start = place.vmtax("exec --rounds 1 --machine tcg --dir").arg(place.runs()).words("--root").arg(way);
+        let words = format!("exec --rounds 1 {} --root {way} --dir", fast_guest().1);
+        let start = place.vmtax(&words).arg(place.runs());
         let script = "echo new > out/new; cat out/old; rm out/old; ln -s ../kept out/link; echo lost > kept; \
                       echo lost > other; echo lost > out/link; cat kept";
         let outcome = start.words("--write out -- sh -c").arg(script).outcome().exits(0);
@@ -147,7 +150,7 @@ fn what_a_native_command_writes_is_discarded_unless_asked_for() {
 #[ignore = "needs root"]
 fn a_native_command_whose_writes_cannot_be_discarded_is_not_run() {
     let place = Place::new();
-    let vmtax = env!("CARGO_BIN_EXE_vmtax");
+    let vmtax = binary();
     let run = |option: &str| {
         let no_namespaces = format!(
             "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \
@@ -183,7 +186,7 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     run.outcome().exits(0);
     // Else there is none, and a port that is taken is reported.
     let script = "python3 -c \"import socket; socket.create_connection(('10.0.2.2', 9))\" 2>&1 | tail -n 1";
-    let outcome = exec(&place, "--machine tcg", &["sh", "-c", script]).outcome().exits(0);
+    let outcome = exec(&place, &fast_guest().1, &["sh", "-c", script]).outcome().exits(0);
     assert!(outcome.stdout.contains("unreachable"), "{outcome}");
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let words = format!("--machine tcg --net user --forward {}:80", taken.local_addr().unwrap().port());
@@ -232,9 +235,9 @@ print("status", status, "restored", termios.tcgetattr(terminal) == before)
 #[test]
 fn a_terminal_is_a_guests() {
     let place = Place::new();
-    let start = place.program("python3").arg("-c").arg(PERSON).arg(env!("CARGO_BIN_EXE_vmtax"));
-    let start =
-        start.words("exec -t --machine tcg --dir").arg(place.runs()).words("-- env").arg("PS1=ready> ").arg("sh");
+    let start = place.program("python3").arg("-c").arg(PERSON).arg(binary());
+    let start = start.words(&format!("exec -t {} --dir", fast_guest().1)).arg(place.runs());
+    let start = start.words("-- env").arg("PS1=ready> ").arg("sh");
     let outcome = start.start(120).outcome().exits(0);
     assert_eq!(outcome.stdout, "status 7 restored True\n", "{outcome}");
     place.nothing_is_left();
@@ -270,7 +273,7 @@ fn pipes_sockets_and_devices_of_the_host_lead_to_nobody_there() {
                   except OSError as e: print(e.strerror)\n\
                   os.mkfifo('own'); os.open('own', os.O_RDWR); print('its own')\n\
                   open('/dev/null', 'w').write('x')";
-    let outcome = exec(&place, "--machine tcg", &["python3", "-c", script]).outcome().exits(0);
+    let outcome = exec(&place, &fast_guest().1, &["python3", "-c", script]).outcome().exits(0);
     assert_eq!(outcome.stdout, "No such device or address\nConnection refused\nits own\n", "{outcome}");
     assert!(listener.accept().is_err() && !place.path("own").exists());
     drop(reader);

@@ -1,7 +1,7 @@
 //! The packets of a command's guest: as many as it sent and received, and where their time goes.
 
 use crate::common::{
-    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, interrupt_delaying_qemu, json, kernel, number,
+    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, fast_guest, interrupt_delaying_qemu, json, kernel, number,
     packet_delaying_qemu, passes,
 };
 use crate::exec::{exec, report};
@@ -13,8 +13,6 @@ use vmtax_model::testing::KvmGuest;
 
 /// Datagrams that the command sends, one after the other, and receives.
 const COUNT: u64 = 1000;
-/// Other load may strike the same packets as a delay that is planted, but hardly so often.
-const TRIES: usize = 3;
 
 /// A server on the host's loopback address that sends back each datagram; its port.
 fn echo() -> u16 {
@@ -129,14 +127,8 @@ fn a_delay_in_qemu_is_found_in_the_row_where_it_was_planted() {
         let place = Place::new();
         let planted = if direction == 0 { packet_delaying_qemu } else { interrupt_delaying_qemu };
         let qemu = planted(&place, PACKET_DELAY_NS as u64);
-        let mut missed = Vec::new();
-        while missed.len() < TRIES {
-            match is_found(&run(&guest, Some(&qemu)), &run(&guest, None), there, direction) {
-                Ok(()) => break,
-                Err(why) => missed.push(why),
-            }
-        }
-        assert!(missed.len() < TRIES, "{missed:#?}");
+        let found = is_found(&run(&guest, Some(&qemu)), &run(&guest, None), there, direction);
+        found.unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
@@ -158,10 +150,8 @@ fn each_packet_of_a_command_is_followed_under_tcg_and_exported() {
 #[test]
 fn without_packets_that_is_said_and_without_rights_the_guests_part_remains() {
     let place = Place::new();
-    let outcome = exec(&place, "--machine tcg --kernel-arg ipv6.disable=1 --net user --layers", &["true"])
-        .start(120)
-        .outcome()
-        .exits(0);
+    let words = fast_guest().1 + " --kernel-arg ipv6.disable=1 --net user --layers";
+    let outcome = exec(&place, &words, &["true"]).start(120).outcome().exits(0);
     outcome.says("No packet passed the network card");
     let place = Place::new();
     let kernel = kernel().copy_with(

@@ -1,6 +1,6 @@
 //! What goes wrong while it runs is reported with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
 
-use crate::common::{Place, Running, Signal, fake_qemu, json, kernel, send, trials, wrapped_qemu};
+use crate::common::{Place, Running, Signal, binary, fake_qemu, json, kernel, send, trials, wrapped_qemu};
 use std::fs;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn a_watchdog_whose_controller_has_ended_already_does_not_wait() {
     ended.wait().unwrap();
     let began = std::time::Instant::now();
     let line = format!("exec \"$0\" watchdog '{{\"controller\":{}}}' 3</dev/null", ended.id());
-    let status = std::process::Command::new("sh").args(["-c", &line, env!("CARGO_BIN_EXE_vmtax")]).status().unwrap();
+    let status = std::process::Command::new("sh").args(["-c", &line, binary()]).status().unwrap();
     assert_eq!(status.code(), Some(137));
     assert!(began.elapsed() < std::time::Duration::from_secs(4), "it waited for {:?}", began.elapsed());
 }
@@ -132,7 +132,7 @@ fn a_workload_ends_with_its_controller_and_watchdogs() {
 fn limits_of_the_process_are_said_with_what_raises_them() {
     let place = Place::new();
     let limited = |limit: &str, plan: &str| {
-        let run = format!("{limit}; exec {} run --machine native --rounds 1 {plan}", env!("CARGO_BIN_EXE_vmtax"));
+        let run = format!("{limit}; exec {} run --machine native --rounds 1 {plan}", binary());
         place.program("sh").arg("-c").arg(run).outcome()
     };
     limited("ulimit -f 1000", "disk").exits(2).says("File too large").says("ulimit -f unlimited");
@@ -288,7 +288,7 @@ fn a_qemu_that_prints_without_end_fills_neither_disk_nor_memory() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "yes | head -c 1000000000; exit 1");
     // A line of its output took 28 times its length in memory.
-    let start = place.program("prlimit").arg("--as=2147483648").arg(env!("CARGO_BIN_EXE_vmtax")).words("run --dir");
+    let start = place.program("prlimit").arg("--as=2147483648").arg(binary()).words("run --dir");
     let start = start.arg(place.runs()).words("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     let outcome = start.start(150).outcome().exits(2).says("QEMU ended before the guest booted");
     outcome.says("this log exceeds 16 MiB");

@@ -1,6 +1,6 @@
 //! QEMUs beside the system's own: fetched from the distribution's archive, named, run.
 
-use crate::common::{Place, is_root, json, skipped};
+use crate::common::{Place, binary, is_root, json, skipped};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -95,7 +95,7 @@ fn without_a_network_nothing_is_left() {
         skipped("this system lets nobody leave its network");
         return;
     }
-    let vmtax = place.program("unshare").words(alone).arg(env!("CARGO_BIN_EXE_vmtax")).words("get qemu");
+    let vmtax = place.program("unshare").words(alone).arg(binary()).words("get qemu");
     let got = vmtax.arg(older().1).env("XDG_CACHE_HOME", place.path("cache")).start(300).outcome().exits(2);
     got.says("apt-get -q update` failed").says("Check the network");
     let left: Vec<_> = fs::read_dir(place.path("cache/vmtax/qemus")).unwrap().map(|e| e.unwrap().file_name()).collect();

@@ -1,7 +1,7 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
 use crate::common::{
-    Place, Running, START_AGENT, Signal, Start, agent_device, has_agent, json, number, shared_folder, skipped,
+    Place, Running, START_AGENT, Signal, Start, agent_device, binary, has_agent, json, number, shared_folder, skipped,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +30,7 @@ impl<'a> Guest<'a> {
         let device = format!("virtio-blk-pci,drive=read,id=read0,serial={SERIAL}");
         let script = format!(
             "vmtax={}\nfor d in /sys/block/vd*; do [ \"$(cat $d/serial)\" = {SERIAL} ] && disk=/dev/$(basename $d); done\n{script}",
-            env!("CARGO_BIN_EXE_vmtax")
+            binary()
         );
         let said = place.path("said");
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
@@ -151,7 +151,7 @@ fn qemus_guest_agent_starts_the_trace_and_hands_it_over() {
     let pid = vm.pid_when("READY");
     let layers = |more: &str| place.vmtax(&format!("layers --vm {pid} --duration 2 {more}"));
     layers("--guest-vmtax /nonexistent --output none").fails(&["guest-exec", "/nonexistent"]);
-    let vmtax = env!("CARGO_BIN_EXE_vmtax");
+    let vmtax = binary();
     let report = layers("--output out --json").arg("--guest-vmtax").arg(vmtax).start(60).outcome().exits(0);
     let report = json(&report.stdout);
     let (requests, column) = (&report["findings"]["requests"][0], &report["findings"]["layers"]["columns"][0]);

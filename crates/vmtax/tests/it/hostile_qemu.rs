@@ -1,7 +1,7 @@
 //! A QEMU that a guest has taken over: whatever it sends, and when, vmtax ends in time, in bounded memory, with an error that
 //! says what to do, and leaves nothing ([`Place`] checks the last).
 
-use crate::common::{Outcome, Place, fake_qemu, files_below};
+use crate::common::{Outcome, Place, binary, fake_qemu, files_below};
 use fastrand::Rng;
 use std::fmt::Write;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn hello() -> Vec<u8> {
 fn run(place: &Place, body: &str) -> Outcome {
     let qemu = fake_qemu(place, body);
     let options = format!("--machine tcg --rounds 1 --boot-timeout {TIMEOUT_S} --timeout {TIMEOUT_S}");
-    let vmtax = place.program("prlimit").arg(format!("--as={MEMORY}")).arg("--").arg(env!("CARGO_BIN_EXE_vmtax"));
+    let vmtax = place.program("prlimit").arg(format!("--as={MEMORY}")).arg("--").arg(binary());
     let run = vmtax.arg("run").arg("--dir").arg(place.runs()).words(&format!("cpu cpu.time=0.05 {options} --qemu"));
     let outcome = run.arg(qemu).start(LIMIT.as_secs()).outcome();
     assert_eq!(outcome.status, Some(2), "{outcome}");

@@ -1,11 +1,9 @@
 //! Recordings of `vmtax layers` with damaged files: a clear error or a counted exclusion, never a panic.
 
-use crate::common::{Outcome, Place, files_below, json, kernel, layers_plan, not_joined};
+use crate::common::{Outcome, Place, binary, copy, files_below, json, layers_plan, not_joined, shared_recording};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::PathBuf;
 
 const REQUESTS: u64 = 60;
 const PAGE: usize = 4096;
@@ -14,35 +12,24 @@ const DAMAGED: usize = 6;
 const GUEST_PAGES: &str = "guest-trace/free.cpu0.raw";
 const COMPLETE: &str = "guest-trace/formats/block.block_rq_complete";
 
-/// Other load may cost a recording some requests, but hardly so often.
-const TRIES: usize = 5;
-
-/// A recording of one trial, of which all requests are followed: its files, by their name in it.
-static RECORDING: LazyLock<BTreeMap<PathBuf, Vec<u8>>> = LazyLock::new(|| {
-    kernel();
-    (0..TRIES).find_map(|_| recorded()).expect("once all requests are followed")
-});
-
-fn recorded() -> Option<BTreeMap<PathBuf, Vec<u8>>> {
-    let place = Place::new();
-    let layers = place.vmtax("layers --json --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, ""));
-    let report = json(&layers.start(300).outcome().exits(0).stdout);
-    let matched = &report["findings"]["columns"][0]["matched"];
-    if (&matched["joined"], &matched["lost_events"]) != (&Value::from(REQUESTS), &Value::from(0)) {
-        return None;
-    }
-    let folder = place.recording();
-    let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
-    Some(files_below(&folder).into_iter().map(named).collect())
+/// A recording of one trial, of which all requests are followed.
+fn recording() -> PathBuf {
+    shared_recording("layers-faults", binary(), |folder| {
+        let place = Place::new();
+        let layers = place.vmtax("layers --json --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, ""));
+        let report = json(&layers.start(300).outcome().exits(0).stdout);
+        let matched = &report["findings"]["columns"][0]["matched"];
+        let followed = (&matched["joined"], &matched["lost_events"]);
+        assert_eq!(followed, (&Value::from(REQUESTS), &Value::from(0)), "{matched}");
+        copy(&place.recording(), folder);
+    })
 }
 
 /// What `vmtax report` says of the recording with this done to its trial.
 fn report(damage: impl FnOnce(&Trial)) -> Outcome {
     let place = Place::new();
     let folder = place.path("runs/copy");
-    for (name, bytes) in &*RECORDING {
-        place.put(folder.join(name).to_str().unwrap(), bytes);
-    }
+    copy(&recording(), &folder);
     damage(&Trial(folder.join("trials/0000")));
     place.vmtax("report --json").arg(folder).outcome()
 }
@@ -191,12 +178,10 @@ fn what_cannot_be_read_is_named() {
 #[test]
 fn too_few_open_files_are_an_error_of_an_export() {
     let place = Place::new();
-    for (name, bytes) in &*RECORDING {
-        place.put(place.path("copy").join(name).to_str().unwrap(), bytes);
-    }
+    copy(&recording(), &place.path("copy"));
     let mut statuses = Vec::new();
     for limit in 3..12 {
-        let export = format!("ulimit -n {limit}; exec {} export copy --parquet table", env!("CARGO_BIN_EXE_vmtax"));
+        let export = format!("ulimit -n {limit}; exec {} export copy --parquet table", binary());
         let outcome = place.program("sh").arg("-c").arg(export).outcome();
         statuses.push(outcome.status);
         assert!(outcome.status == Some(0) || outcome.stderr.contains("ulimit -n"), "{outcome}");
@@ -223,9 +208,10 @@ fn no_damage_makes_it_panic() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    let names: Vec<&Path> = RECORDING.keys().filter_map(|name| name.strip_prefix("trials/0000").ok()).collect();
+    let trial = recording().join("trials/0000");
+    let names = files_below(&trial);
     for _ in 0..100 {
-        let name = names[random(names.len())].to_str().unwrap();
+        let name = names[random(names.len())].strip_prefix(&trial).unwrap().to_str().unwrap();
         let outcome = report(|t| {
             let mut bytes = t.read(name);
             for _ in 0..[1, 5, 50][random(3)].min(bytes.len()) {

@@ -1,4 +1,4 @@
-//! The binary as people use it: real guests under TCG, real faults, and what comes out.
+//! The binary as people use it: real guests under TCG, real faults, and what comes out. Also the rules of its own source.
 
 // Helpers fail by panic too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
@@ -21,6 +21,7 @@ mod exec_options;
 mod exec_packets;
 mod faults;
 mod get_qemu;
+mod golden;
 mod guest_trace;
 mod history;
 mod hostile_folder;
@@ -28,6 +29,7 @@ mod hostile_qemu;
 mod import;
 mod kvm_guest;
 mod kvm_network;
+mod language;
 mod layers;
 mod layers_faults;
 mod layers_rights;
@@ -46,6 +48,7 @@ mod scale;
 mod share;
 mod share_faults;
 mod slurm;
+mod structure;
 mod top;
 mod top_screen;
 mod tune;

@@ -1,10 +1,10 @@
 //! The ground truth: a known delay, planted in one layer of a real guest's way to its disk, is found there and nowhere
 //! else.
 
-use crate::common::{DELAY_MS, LIMIT_MS, Place, json, kernel, planting_qemu};
+use crate::common::{DELAY_MS, LIMIT_MS, Place, json, planting_qemu, release, shared_recording};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::fs;
 
 const DELAY: f64 = DELAY_MS as f64 * 1e6;
 /// Requests a second that QEMU lets through: a twentieth of a second each.
@@ -26,38 +26,32 @@ const PLANTS: [(&str, &str); 10] = [
     ("guest-hog", "aio = 'threads', x-planted = 'guest-hog'"),
 ];
 
-/// Runs with all of them: what `--json` printed. The later ones are made when a plant is not found
-/// in the earlier: other load of the host may strike the same requests as a plant, but hardly three times.
-static RUNS: [LazyLock<Value>; 3] = [const { LazyLock::new(measured) }; 3];
-
+/// A run with all of them: what `--json` printed. A test that is run again, since other load of the host may strike the same
+/// requests as a plant, has a new one.
 fn measured() -> Value {
-    kernel();
-    let place = Place::new();
-    let (qemu, _hog) = planting_qemu(&place);
-    let mut plan = format!(
-        "rounds = {ROUNDS}\nmachines = ['tcg']\nprobes = ['layers']\n[guest]\nqemu = '{}'\n[[workload]]\n\
-         name = 'disk'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",
-        qemu.display()
-    );
-    for (name, set) in PLANTS {
-        let set = set.replace("LIMIT", &format!("'{LIMIT}'")).replace("DELAY", &format!("'{DELAY}'"));
-        plan += &format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
-    }
-    let plan = place.put("plan.toml", plan);
-    let run = place.vmtax("layers --json --dir").arg(place.runs()).arg(plan);
-    json(&run.start(400).outcome().exits(0).stdout)
+    let attempt = std::env::var("NEXTEST_ATTEMPT").unwrap_or_default();
+    let folder = shared_recording(&format!("planted{attempt}"), &release(), |folder| {
+        let place = Place::new();
+        let (qemu, _hog) = planting_qemu(&place);
+        let mut plan = format!(
+            "rounds = {ROUNDS}\nmachines = ['tcg']\nprobes = ['layers']\n[guest]\nqemu = '{}'\n[[workload]]\n\
+             name = 'disk'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",
+            qemu.display()
+        );
+        for (name, set) in PLANTS {
+            let set = set.replace("LIMIT", &format!("'{LIMIT}'")).replace("DELAY", &format!("'{DELAY}'"));
+            plan += &format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
+        }
+        let plan = place.put("plan.toml", plan);
+        let run = place.program(release()).words("layers --json --dir").arg(place.runs()).arg(plan);
+        fs::write(folder.join("report.json"), run.start(400).outcome().exits(0).stdout).unwrap();
+    });
+    json(&fs::read_to_string(folder.join("report.json")).unwrap())
 }
 
-/// Fails with what `is_found` says when it says so of every run.
+/// Fails with what `is_found` says of the run.
 fn found(is_found: impl Fn(&Value) -> Result<(), String>) {
-    let mut missed = String::new();
-    for run in &RUNS {
-        match is_found(run) {
-            Ok(()) => return,
-            Err(why) => missed += &format!("{why}\n"),
-        }
-    }
-    panic!("{missed}");
+    is_found(&measured()).unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Of what a row's time is told: the median is not moved by a few requests that other load of the host struck; the mean

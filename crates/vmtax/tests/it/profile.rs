@@ -1,6 +1,6 @@
 //! `vmtax profile` on a program whose shares are known, and on what cannot be profiled.
 
-use crate::common::{Place, Running, is_root, json, kernel, known_program};
+use crate::common::{Place, Running, binary, is_root, json, kernel, known_program};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -165,7 +165,7 @@ fn a_stripped_program_keeps_its_functions_apart_and_takes_an_unstripped_build() 
     let found = profile(&place, &running, "layout", "--symbols bare");
     has_known_shares(&found, KNOWN.map(|(name, _)| name));
     // Another program's build is none.
-    fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("other")).unwrap();
+    fs::copy(binary(), place.path("other")).unwrap();
     let other = format!("profile --duration 1 --symbols other --pid {}", running.pid());
     place.vmtax(&other).fails(&["other is not a build of a program in this process", "same source"]);
     let none = format!("profile --duration 1 --symbols stripped.c --pid {}", running.pid());

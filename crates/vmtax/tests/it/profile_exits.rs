@@ -3,7 +3,6 @@
 use crate::common::boot_guest::{BootGuest, polling_firmware, reading};
 use crate::common::{Place, Running, is_root, json, skipped};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 
 /// How often each antipattern and each fix is followed; an order is given three times: all, one, all.
@@ -11,8 +10,6 @@ const COUNT: u64 = 500;
 const EACH: u64 = 2 * COUNT + 1;
 /// Lines about interrupts, at most 50 times as they take long.
 const LINE_BYTES: u64 = 32 * (2 * 50 + 1);
-/// Other load may take the CPU, so that a timer's ticks come together or the trace is full.
-const TRIES: usize = 4;
 
 /// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to check.
 fn can_trace() -> bool {
@@ -23,15 +20,17 @@ fn can_trace() -> bool {
     can
 }
 
-fn found(place: &Place, words: &str, number: usize) -> Value {
-    let words = format!("profile --json --machine micro-kvm --output out-{number} --dir runs-{number} {words}");
+fn found(place: &Place, words: &str) -> Value {
+    let words = format!("profile --json --machine micro-kvm {words}");
     let found = json(&place.vmtax(&words).start(180).outcome().exits(0).stdout);
     assert!(!found["exits"].is_null(), "{:#}", found["missing"]);
     found
 }
 
-fn profile(place: &Place, words: &str, number: usize) -> Value {
-    found(place, words, number)["exits"].clone()
+fn profile(place: &Place, words: &str) -> Value {
+    let exits = found(place, words)["exits"].clone();
+    assert_eq!(exits["lost"], 0, "{exits:#}");
+    exits
 }
 
 fn count(exits: &Value, address: u64, write: bool) -> Option<(u64, &Value)> {
@@ -51,45 +50,32 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_fix() {
         return;
     }
     let place = Place::new();
-    let mut last = String::new();
-    for number in 0..TRIES {
-        let exits = profile(&place, &format!("-- guest-antipatterns count={COUNT}"), number);
-        assert_eq!(exits["devices_from"], "memory-tree");
-        if exits["lost"] != 0 {
-            last = format!("{} events were lost", exits["lost"]);
-            continue;
-        }
-        let known = [
-            (0x3f8, true, 2 * EACH + LINE_BYTES, "serial", "data"),
-            (0x3fd, false, EACH + LINE_BYTES, "serial", "line status"),
-            (0x3d4, true, 2 * EACH, "vga", "CRT controller"),
-            (0x3d5, true, 2 * EACH, "vga", "CRT controller"),
-            (0xb008, false, EACH, "acpi-tmr", "PM timer"),
-            (0xfed0_00f0, false, EACH, "hpet", "main counter"),
-        ];
-        for (address, write, expected, device, register) in known {
-            let (counted, found) =
-                count(&exits, address, write).unwrap_or_else(|| panic!("no {address:#x}: {exits:#}"));
-            assert_eq!(counted, expected, "{address:#x} {exits:#}");
-            assert_eq!((&found["device"], &found["register"]), (&device.into(), &register.into()), "{found:#}");
-            // All of these are QEMU's to serve, and take it some time.
-            assert_eq!(found["user"].as_u64().unwrap(), expected, "{found:#}");
-            assert!(found["mean_ns"].as_f64().is_some_and(|ns| ns > 500.0), "{found:#}");
-        }
-        let all: u64 = exits["reasons"].as_array().unwrap().iter().map(|r| r["count"].as_u64().unwrap()).sum();
-        assert_eq!(exits["vcpus"].as_array().unwrap().len(), 1);
-        assert_eq!(exits["vcpus"][0]["count"].as_u64().unwrap(), all, "{exits:#}");
-        let costs = costs(&exits);
-        for cost in ["uart-polling", "vga-cursor", "pm-timer-clock", "hpet-clock", "eoi"] {
-            assert!(costs.contains(&cost), "no {cost} among {costs:?}");
-        }
-        assert!(!costs.contains(&"notify-without-ioeventfd"), "{costs:?}");
-        if costs.contains(&"fast-tick") {
-            return;
-        }
-        last = format!("no tick among {costs:?}");
+    let exits = profile(&place, &format!("-- guest-antipatterns count={COUNT}"));
+    assert_eq!(exits["devices_from"], "memory-tree");
+    let known = [
+        (0x3f8, true, 2 * EACH + LINE_BYTES, "serial", "data"),
+        (0x3fd, false, EACH + LINE_BYTES, "serial", "line status"),
+        (0x3d4, true, 2 * EACH, "vga", "CRT controller"),
+        (0x3d5, true, 2 * EACH, "vga", "CRT controller"),
+        (0xb008, false, EACH, "acpi-tmr", "PM timer"),
+        (0xfed0_00f0, false, EACH, "hpet", "main counter"),
+    ];
+    for (address, write, expected, device, register) in known {
+        let (counted, found) = count(&exits, address, write).unwrap_or_else(|| panic!("no {address:#x}: {exits:#}"));
+        assert_eq!(counted, expected, "{address:#x} {exits:#}");
+        assert_eq!((&found["device"], &found["register"]), (&device.into(), &register.into()), "{found:#}");
+        // All of these are QEMU's to serve, and take it some time.
+        assert_eq!(found["user"].as_u64().unwrap(), expected, "{found:#}");
+        assert!(found["mean_ns"].as_f64().is_some_and(|ns| ns > 500.0), "{found:#}");
     }
-    panic!("{TRIES} times: {last}");
+    let all: u64 = exits["reasons"].as_array().unwrap().iter().map(|r| r["count"].as_u64().unwrap()).sum();
+    assert_eq!(exits["vcpus"].as_array().unwrap().len(), 1);
+    assert_eq!(exits["vcpus"][0]["count"].as_u64().unwrap(), all, "{exits:#}");
+    let costs = costs(&exits);
+    for cost in ["uart-polling", "vga-cursor", "pm-timer-clock", "hpet-clock", "eoi", "fast-tick"] {
+        assert!(costs.contains(&cost), "no {cost} among {costs:?}");
+    }
+    assert!(!costs.contains(&"notify-without-ioeventfd"), "{costs:?}");
 }
 
 /// What exits cannot tell is told by what the CPU executes: divisions, a lock, copies.
@@ -100,7 +86,10 @@ fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
         return;
     }
     let place = Place::new();
-    let mut missed: BTreeSet<&str> = [
+    let antipatterns =
+        found(&place, "--output antipatterns --wall-hz 49 -- guest-antipatterns form=antipattern time=1");
+    let named = [costs(&antipatterns["exits"]), costs(&antipatterns["code"])].concat();
+    for cost in [
         "uart-polling",
         "serial-output",
         "vga-cursor",
@@ -111,26 +100,15 @@ fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
         "division",
         "lock-saves-interrupts",
         "small-copies",
-        // Instructions that were just done.
-        "div r15",
-        "in al,dx",
-    ]
-    .into();
-    // Other load may leave too few checks one, or delay ticks: then it is named the next time.
-    for number in 0..2 * TRIES {
-        let antipatterns = found(&place, "--wall-hz 49 -- guest-antipatterns form=antipattern time=1", number);
-        for named in [costs(&antipatterns["exits"]), costs(&antipatterns["code"])].concat() {
-            missed.remove(named);
-        }
-        for place in antipatterns["code"]["places"].as_array().unwrap() {
-            missed.retain(|part| !place["done"].as_str().unwrap().contains(part));
-        }
-        if missed.is_empty() {
-            break;
-        }
+    ] {
+        assert!(named.contains(&cost), "no {cost} among {named:?}");
     }
-    assert!(missed.is_empty(), "never named: {missed:?}");
-    let fixes = found(&place, "--wall-hz 49 -- guest-antipatterns form=fix time=0.5", 2 * TRIES);
+    let places = antipatterns["code"]["places"].as_array().unwrap();
+    for instruction in ["div r15", "in al,dx"] {
+        let is_done = |place: &Value| place["done"].as_str().unwrap().contains(instruction);
+        assert!(places.iter().any(is_done), "{instruction} was never just done: {places:#?}");
+    }
+    let fixes = found(&place, "--output fixes --wall-hz 49 -- guest-antipatterns form=fix time=0.5");
     assert!(fixes["code"]["looks"].as_u64().unwrap() > 20, "{:#}", fixes["code"]);
     assert_eq!(costs(&fixes["code"]), Vec::<&str>::new(), "{:#}", fixes["code"]);
 }
@@ -148,13 +126,9 @@ fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_n
              [[workload]]\nname = \"disk\"\noptions = {{ count = 2000 }}\n"
         )
     };
-    for (number, (ioeventfd, is_found)) in [("off", true), ("on", false)].into_iter().enumerate() {
+    for (ioeventfd, is_found) in [("off", true), ("on", false)] {
         place.put(&format!("{ioeventfd}.toml"), plan(ioeventfd));
-        // Where nothing was lost, and no ticks of a timer that load has bunched are among it.
-        let mut all =
-            (0..TRIES).map(|attempt| profile(&place, &format!("-- {ioeventfd}.toml"), number * TRIES + attempt));
-        let exits = all.find(|exits| exits["lost"] == 0 && !costs(exits).contains(&"fast-tick"));
-        let exits = exits.expect("once no event is lost");
+        let exits = profile(&place, &format!("--output {ioeventfd} -- {ioeventfd}.toml"));
         let (notified, found) = count(&exits, 0xc010, true).unwrap_or_else(|| panic!("{exits:#}"));
         assert_eq!((notified, &found["register"]), (2000, &"queue notify".into()), "{found:#}");
         let costs = costs(&exits);
@@ -257,27 +231,16 @@ fn a_running_vms_exits_are_counted_by_device_with_the_remedy() {
     let more = format!("-serial null -bios {}", place.put("rom", polling_firmware()).display());
     let vm = BootGuest::start(&place, "polls", "kvm", &reading([0, 0]), "", &more);
     vm.ask("cont");
-    let mut last = String::new();
-    for number in 0..TRIES {
-        let words = format!("exits --vm {} --duration 3 --json --output out-{number}", vm.pid());
-        let report = json(&place.vmtax(&words).succeeds().stdout);
-        let exits = &report["findings"]["exits"];
-        assert_eq!(
-            (&report["findings"]["vm"]["name"], &exits["devices_from"]),
-            (&"polls".into(), &"memory-tree".into())
-        );
-        let Some((reads, found)) = count(exits, 0x3fd, false).filter(|(reads, _)| *reads > 1000) else {
-            // Other load may leave the vCPU no time.
-            last = format!("{:#}", exits["addresses"]);
-            continue;
-        };
-        assert_eq!((&found["device"], &found["register"]), (&"serial".into(), &"line status".into()));
-        let sent = count(exits, 0x3f8, true).map_or(0, |(sent, _)| sent);
-        assert!(exits["lost"] != 0 || reads.abs_diff(sent) <= 1, "{reads} {sent}");
-        assert!(costs(exits).contains(&"uart-polling"), "{:?}", costs(exits));
-        let text = place.vmtax(&format!("report out-{number}")).succeeds();
-        text.shows("polls makes").shows("VM exits a second").shows("serial");
-        return;
-    }
-    panic!("{TRIES} times: {last}");
+    let words = format!("exits --vm {} --duration 3 --json --output out", vm.pid());
+    let report = json(&place.vmtax(&words).succeeds().stdout);
+    let exits = &report["findings"]["exits"];
+    assert_eq!((&report["findings"]["vm"]["name"], &exits["devices_from"]), (&"polls".into(), &"memory-tree".into()));
+    let (reads, found) = count(exits, 0x3fd, false).unwrap_or_else(|| panic!("{exits:#}"));
+    assert!(reads > 1000, "{:#}", exits["addresses"]);
+    assert_eq!((&found["device"], &found["register"]), (&"serial".into(), &"line status".into()));
+    let sent = count(exits, 0x3f8, true).map_or(0, |(sent, _)| sent);
+    assert!(exits["lost"] != 0 || reads.abs_diff(sent) <= 1, "{reads} {sent}");
+    assert!(costs(exits).contains(&"uart-polling"), "{:?}", costs(exits));
+    let text = place.vmtax("report out").succeeds();
+    text.shows("polls makes").shows("VM exits a second").shows("serial");
 }

@@ -1,6 +1,6 @@
 //! `vmtax profile` of what threads wait for: by the clock, by the scheduler's counters and events.
 
-use crate::common::{Ends, Place, compiled, is_root, json, known_program, until};
+use crate::common::{Ends, Place, binary, compiled, is_root, json, known_program, until};
 use crate::profile::profile;
 use serde_json::Value;
 use std::fs;
@@ -55,7 +55,7 @@ fn no_thread_is_stopped_unless_asked_for() {
     assert!(count > 0 && (ended.is_null() == (stopped["pauses"]["max_ns"].as_f64() <= Some(1e6))), "{stopped:#}");
     // As others see it: it does not even attach.
     if std::process::Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success()) {
-        let strace = place.program("strace").words("-f -qq -e trace=ptrace -o calls").arg(env!("CARGO_BIN_EXE_vmtax"));
+        let strace = place.program("strace").words("-f -qq -e trace=ptrace -o calls").arg(binary());
         strace.words(&words("--output traced")).start(60).outcome().exits(0);
         let calls = fs::read_to_string(place.path("calls")).unwrap();
         assert!(!calls.contains("ptrace("), "{calls}");

@@ -1,12 +1,10 @@
 //! The main job on a real guest: what comes out of `vmtax run`, and what can be done with it.
 
-use crate::common::{Place, Signal, files_below, json, kernel, skipped, terminal, trials};
+use crate::common::{Place, Signal, binary, copy, json, kernel, shared_recording, skipped, terminal, trials};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::PathBuf;
 use vmtax_model::{Metric, WorkloadName};
 
 const ROUNDS: u64 = 6;
@@ -15,23 +13,22 @@ const ROUNDS: u64 = 6;
 struct Run {
     /// What `--json` printed.
     report: Value,
-    /// The recording's files, by their name in it.
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    recording: PathBuf,
 }
 
-static RUN: LazyLock<Run> = LazyLock::new(|| {
-    kernel();
-    let place = Place::new();
-    let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
-        mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
-        syscalls.time=0.003 disk.time=0.1";
-    let run = place.run(options).words("--quick --machine native,tcg --rounds 6 --json").start(200);
-    let report = json(&run.outcome().exits(0).stdout);
-    let folder = place.recording();
-    let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
-    let files = files_below(&folder).into_iter().map(named).collect();
-    Run { report, files }
-});
+fn shared_run() -> Run {
+    let folder = shared_recording("run", binary(), |folder| {
+        let place = Place::new();
+        let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
+            mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
+            syscalls.time=0.003 disk.time=0.1";
+        let run = place.run(options).words("--quick --machine native,tcg --rounds 6 --json").start(200);
+        fs::write(folder.join("report.json"), run.outcome().exits(0).stdout).unwrap();
+        copy(&place.recording(), &folder.join("recording"));
+    });
+    let report = json(&fs::read_to_string(folder.join("report.json")).unwrap());
+    Run { report, recording: folder.join("recording") }
+}
 
 /// How many workloads a run makes when none is named.
 fn workloads() -> usize {
@@ -44,12 +41,10 @@ fn metrics() -> impl Iterator<Item = Metric> {
 }
 
 impl Run {
-    /// Writes the recording to another place: nothing but its files survives.
+    /// A copy of the recording: nothing but its files survives.
     fn copied(&self, place: &Place) -> PathBuf {
         let folder = place.path("runs/copy");
-        for (name, bytes) in &self.files {
-            place.put(folder.join(name).to_str().unwrap(), bytes);
-        }
+        copy(&self.recording, &folder);
         folder
     }
 
@@ -67,14 +62,15 @@ impl Run {
 
 #[test]
 fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() {
+    let run = shared_run();
     for metric in metrics() {
         for machine in ["native", "tcg"] {
-            let spread = &RUN.column(metric, machine)["spread"];
+            let spread = &run.column(metric, machine)["spread"];
             assert_eq!(spread["n"], ROUNDS, "{metric} on {machine}: {spread}");
-            assert!(RUN.median(metric, machine) > 0.0, "{metric} on {machine}");
+            assert!(run.median(metric, machine) > 0.0, "{metric} on {machine}");
         }
-        assert!(RUN.column(metric, "native")["overhead"].is_null(), "{metric}: native pays no overhead");
-        let ratio = &RUN.column(metric, "tcg")["overhead"]["ratio"];
+        assert!(run.column(metric, "native")["overhead"].is_null(), "{metric}: native pays no overhead");
+        let ratio = &run.column(metric, "tcg")["overhead"]["ratio"];
         let figure = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{metric}: {ratio}"));
         let [low, median, high] = [&ratio["interval"]["low"], &ratio["median"], &ratio["interval"]["high"]].map(figure);
         assert!(0.0 < low && low <= median && median <= high && high.is_finite(), "{metric}: {ratio}");
@@ -84,21 +80,23 @@ fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() 
 
 #[test]
 fn translation_is_found_slower_than_the_cpu_itself() {
+    let run = shared_run();
     // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
     for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::DiskMedian] {
-        let overhead = &RUN.column(metric, "tcg")["overhead"];
+        let overhead = &run.column(metric, "tcg")["overhead"];
         assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {overhead}");
         assert_ne!(overhead["verdict"], "faster", "{metric}: {overhead}");
     }
-    let (native, guest) = (RUN.median(Metric::DiskMedian, "native"), RUN.median(Metric::DiskMedian, "tcg"));
+    let (native, guest) = (run.median(Metric::DiskMedian, "native"), run.median(Metric::DiskMedian, "tcg"));
     assert!(guest > native, "disk: {guest} ns in the guest, {native} ns natively");
-    let costs = |metric: &Metric| RUN.column(*metric, "tcg")["overhead"]["verdict"] == "slower";
+    let costs = |metric: &Metric| run.column(*metric, "tcg")["overhead"]["verdict"] == "slower";
     assert!(metrics().filter(costs).count() > metrics().count() / 2, "most overheads are lost in the noise");
 }
 
 #[test]
 fn rounds_interleave_the_machines_and_every_trial_is_there() {
-    let trials = trials(&RUN.report);
+    let run = shared_run();
+    let trials = trials(&run.report);
     assert_eq!(trials.len() as u64, ROUNDS * 2 * workloads() as u64);
     for (number, trial) in trials.iter().enumerate() {
         assert_eq!(trial["number"], number);
@@ -111,22 +109,24 @@ fn rounds_interleave_the_machines_and_every_trial_is_there() {
 
 #[test]
 fn options_took_effect_as_asked_and_defaults_are_stated() {
-    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "cpu") {
+    let run = shared_run();
+    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "cpu") {
         let options = &trial["result"]["workload"]["options"];
         assert_eq!(options["max-prime"], "1500");
         assert_eq!(options["threads"], "1");
         let total = trial["result"]["total_s"].as_f64().unwrap();
         assert!((0.09..5.0).contains(&total), "asked for 0.1 s, took {total}");
     }
-    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "threads") {
+    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "threads") {
         assert_eq!(trial["result"]["fairness"]["threads"], 4);
     }
 }
 
 #[test]
 fn each_machine_tells_its_own_kernel() {
+    let run = shared_run();
     let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    for trial in trials(&RUN.report) {
+    for trial in trials(&run.report) {
         let release = trial["result"]["kernel"]["release"].as_str().unwrap();
         let expected = if trial["machine"] == "tcg" { kernel().release.as_str() } else { host.trim() };
         assert_eq!(release, expected);
@@ -135,8 +135,9 @@ fn each_machine_tells_its_own_kernel() {
 
 #[test]
 fn latencies_are_distributions_that_fit_their_figures() {
+    let run = shared_run();
     let mut seen = 0;
-    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "disk") {
+    for trial in trials(&run.report).iter().filter(|t| t["workload"]["name"] == "disk") {
         let result = &trial["result"];
         let summary = &result["operations"][0]["summary"];
         let [min, p50, p99, max, count] =
@@ -152,7 +153,7 @@ fn latencies_are_distributions_that_fit_their_figures() {
 
 #[test]
 fn the_html_is_there_and_needs_nothing_else() {
-    let html = std::str::from_utf8(&RUN.files[Path::new("report.html")]).unwrap();
+    let html = fs::read_to_string(shared_run().recording.join("report.html")).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
     for outside in ["src=\"http", "src=\"/", "<link", "@import", "url(http", "<iframe"] {
         assert!(!html.contains(outside), "{outside}");
@@ -165,12 +166,13 @@ fn the_html_is_there_and_needs_nothing_else() {
 
 #[test]
 fn the_files_alone_give_the_same_report_again() {
+    let run = shared_run();
     let place = Place::new();
-    let folder = RUN.copied(&place);
+    let folder = run.copied(&place);
     fs::remove_file(folder.join("report.html")).unwrap();
     let again = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);
     for part in ["manifest", "plan", "host", "findings", "trials", "damaged"] {
-        assert!(again[part] == RUN.report[part], "{part} is another one");
+        assert!(again[part] == run.report[part], "{part} is another one");
     }
     place.vmtax("report").arg(&folder).succeeds();
     assert!(
@@ -186,8 +188,9 @@ fn the_files_alone_give_the_same_report_again() {
 
 #[test]
 fn the_list_names_it() {
+    let run = shared_run();
     let place = Place::new();
-    let folder = RUN.copied(&place);
+    let folder = run.copied(&place);
     let line = place.vmtax("list").succeeds().shows("overhead quick · native, tcg · ");
     assert!(line.stdout.contains("runs/copy") && !line.stdout.contains("unfinished"), "{line}");
     let listed = json(&place.vmtax("list --json --dir").arg(folder.parent().unwrap()).succeeds().stdout);
@@ -196,8 +199,9 @@ fn the_list_names_it() {
 
 #[test]
 fn the_table_fits_the_terminal() {
+    let run = shared_run();
     let place = Place::new();
-    let folder = RUN.copied(&place);
+    let folder = run.copied(&place);
     for columns in [80, 132] {
         let (mut ours, theirs) = terminal(columns);
         let run = place.vmtax("report").arg(&folder).env("NO_COLOR", "1").stdout(theirs).start(30);

@@ -1,6 +1,6 @@
 //! A tree shared with real guests, each way that this machine has, for root and for an ordinary user.
 
-use crate::common::{Outcome, Place, is_root, json, kernel, trials};
+use crate::common::{Outcome, Place, binary, is_root, json, kernel, trials};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -216,7 +216,7 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
     fs::create_dir(&folder).unwrap();
     let serve = |namespaces: serde_json::Value| {
         // The lifeline is descriptor 3, and stays open for a second.
-        let (vmtax, dir) = (env!("CARGO_BIN_EXE_vmtax"), folder.display());
+        let (vmtax, dir) = (binary(), folder.display());
         let settings = serde_json::json!({ "namespaces": namespaces });
         let line = format!("sleep 1 | {vmtax} watchdog '{settings}' -- touch {dir}/new 3<&0");
         place.program("sh").arg("-c").arg(line).outcome()
@@ -231,7 +231,7 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
 #[ignore = "needs root"]
 fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
     let place = Place::new();
-    let (tree, vmtax) = (place.path("tree"), env!("CARGO_BIN_EXE_vmtax"));
+    let (tree, vmtax) = (place.path("tree"), binary());
     fs::create_dir(&tree).unwrap();
     place.program("mknod").arg(tree.join("device")).words("c 1 3").succeeds();
     let open = |settings: &str| {
@@ -247,7 +247,7 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
 fn a_root_that_is_no_mount_point_is_named_with_its_fix() {
     let place = Place::new();
     fs::create_dir_all(place.path("root/tree")).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("root/vmtax")).unwrap();
+    fs::copy(binary(), place.path("root/vmtax")).unwrap();
     for namespace in [r#""no_devices":["/tree"]"#, r#""read_only":"/tree""#] {
         let settings = format!(r#"{{"namespaces":{{{namespace}}}}}"#);
         let line = format!("sleep 1 | chroot root /vmtax watchdog '{settings}' -- /vmtax --version 3<&0");

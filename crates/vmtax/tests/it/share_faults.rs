@@ -1,6 +1,6 @@
 //! What goes wrong with a shared tree: what is not available, servers that die, guests that spoil it, limits.
 
-use crate::common::{Place, Signal, is_root, json, kernel, send, trials};
+use crate::common::{Place, Signal, binary, is_root, json, kernel, send, trials};
 use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -47,7 +47,7 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
     );
     let plan = place.put("plan.toml", plan);
     let line = "ulimit -n 800; exec \"$0\" run --json --dir \"$1\" \"$2\"";
-    let run = place.program("sh").arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
+    let run = place.program("sh").arg("-c").arg(line).arg(binary());
     let report = json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(0).stdout);
     let trial = trial(&report, "9p");
     let few = trial["warnings"].as_array().unwrap().iter().find(|w| w["warning"] == "few-open-files");
@@ -168,7 +168,7 @@ fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
         // Among mounts that only this run sees.
         let line =
             format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --dir \"$1\" \"$2\"");
-        let run = place.program("unshare").words("-m sh -c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
+        let run = place.program("unshare").words("-m sh -c").arg(line).arg(binary());
         json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(2).stdout)
     };
     let report = hide("$(command -v rpcbind)");

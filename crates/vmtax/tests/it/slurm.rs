@@ -1,6 +1,6 @@
 //! The job of docs/jobs under a real Slurm: a controller and a node on this machine, with ports and folders of their own.
 
-use crate::common::{Place, Running, Signal, files_below, json, send, skipped};
+use crate::common::{Place, Running, Signal, binary, files_below, json, send, skipped};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -142,7 +142,7 @@ fn an_array_whose_task_is_killed_and_requeued_leaves_a_whole_dataset() {
     let shared = place.path("shared");
     let variables = [
         ("VMTAX_SHARED", shared.display().to_string()),
-        ("VMTAX", env!("CARGO_BIN_EXE_vmtax").to_owned()),
+        ("VMTAX", binary().to_owned()),
         ("VMTAX_PLAN", PLAN.to_owned()),
     ];
     let submit = place.program("sbatch").words("--parsable --export=ALL --partition=all").arg(&job);

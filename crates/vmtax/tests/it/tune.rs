@@ -7,9 +7,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Other load may take the processors for the whole time of one attempt.
-const TRIES: usize = 8;
-
 /// The limit of the first disk, requests per second.
 fn limit(vm: &BootGuest) -> Value {
     vm.ask("query-block")[0]["inserted"]["iops"].clone()
@@ -37,17 +34,13 @@ fn tune<'a>(place: &'a Place, pid: u32, options: &str) -> Start<'a> {
     place.vmtax(&words).env("XDG_RUNTIME_DIR", place.path(""))
 }
 
-/// What a tuning finds whose diagnosis proposes this rule's change: on a busy host a VM may not reach its limit at first.
-fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, String) {
-    for number in 0..TRIES {
-        let out = format!("tuned-{number}");
-        let words = format!("{options} --json --output {out}");
-        let found = json(&tune(place, pid, &words).start(300).outcome().exits(0).stdout)["findings"].clone();
-        if found["candidates"].as_array().unwrap().iter().any(|row| row["rule"] == rule) {
-            return (found, out);
-        }
-    }
-    panic!("{rule} is not proposed, {TRIES} times");
+/// The findings of a tuning, recorded in `out`, whose diagnosis proposes this rule's change; and the rule's row.
+fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, Value) {
+    let words = format!("{options} --json --output out");
+    let found = json(&tune(place, pid, &words).start(300).outcome().exits(0).stdout)["findings"].clone();
+    let row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == rule).cloned();
+    let row = row.unwrap_or_else(|| panic!("{rule} is not proposed: {found:#}"));
+    (found, row)
 }
 
 #[test]
@@ -55,35 +48,29 @@ fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, Strin
 fn a_forgotten_limit_is_removed_proven_and_restored() {
     let place = Place::new();
     let vm = limited(&place, "forgotten");
-    let (found, out) = proposed(&place, vm.pid(), "", "vm-io-limit");
+    let (found, _) = proposed(&place, vm.pid(), "", "vm-io-limit");
     assert_eq!(found["applied"], false);
-    place.vmtax(&format!("report {out}")).succeeds().shows("Nothing was changed yet.");
+    place.vmtax("report out").succeeds().shows("Nothing was changed yet.");
     assert_eq!(limit(&vm), 20, "nothing was changed");
     // Only what changes something is remembered, though it lies elsewhere.
     let ledger = place.path("runs/ledger.sqlite");
     assert!(!ledger.exists());
-    std::fs::remove_dir_all(place.path(&out)).unwrap();
-    let (found, out) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
-    let rows = found["candidates"].as_array().unwrap();
-    let first = rows.iter().find(|row| row["rule"] == "vm-io-limit").unwrap();
-    assert_eq!((&first["verdict"], &found["is_on"]), (&"keep".into(), &true.into()), "{found:#}");
+    fs::remove_dir_all(place.path("out")).unwrap();
+    let (found, row) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
+    assert_eq!((&row["verdict"], &found["is_on"]), (&"keep".into(), &true.into()), "{found:#}");
     // At 20 requests a second one takes 50 ms.
     let high = found["total"]["ratio"]["interval"]["high"].as_f64().unwrap();
     assert!(high < 0.5, "{:#}", found["total"]);
     assert_eq!(limit(&vm), 0);
     assert!(ledger.exists());
-    let text = place.vmtax(&format!("report {out}")).succeeds().stdout;
+    let text = place.vmtax("report out").succeeds().stdout;
     assert!(
         text.contains(" times as fast") && text.contains("It was left on") && text.contains("vmtax undo"),
         "{text}"
     );
-    place
-        .vmtax(&format!("undo {out}"))
-        .env("XDG_RUNTIME_DIR", place.path(""))
-        .succeeds()
-        .shows("restored: I/O limits of");
+    place.vmtax("undo out").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("restored: I/O limits of");
     assert_eq!(limit(&vm), 20);
-    place.vmtax(&format!("undo {out}")).env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("Nothing to undo");
+    place.vmtax("undo out").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("Nothing to undo");
 }
 
 #[test]
@@ -134,9 +121,8 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
         ["cpu.cfs_quota_us", "cpu.max"].map(|name| quota.0.join(name)).into_iter().find(|file| file.exists());
     let quota_file = quota_file.unwrap();
     fs::write(&quota_file, "5000").unwrap();
-    let (found, _) = proposed(&place, vm.pid() as u32, "--apply --slice 0.5", "vm-throttled");
-    let quota_row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == "vm-throttled");
-    assert_eq!(quota_row.unwrap()["verdict"], "keep", "{found:#}");
+    let (found, row) = proposed(&place, vm.pid() as u32, "--apply --slice 0.5", "vm-throttled");
+    assert_eq!(row["verdict"], "keep", "{found:#}");
     let now = || fs::read_to_string(&quota_file).unwrap();
     assert!(now().starts_with("-1") || now().starts_with("max"), "{}", now());
     place.vmtax("undo").env("XDG_RUNTIME_DIR", place.path("")).succeeds().shows("restored: /sys/fs/cgroup");
@@ -187,15 +173,14 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
     let vm = BootGuest::start(&place, "scheduled", "tcg", &random_requests(false, &[0x81], 8, 14), "", &disk);
     vm.ask("cont");
     // Of the host's settings nothing is changed unless that is allowed.
-    let (found, out) = proposed(&place, vm.pid(), "--allow live,host --slice 0.5", "vm-host-scheduler");
+    let (found, _) = proposed(&place, vm.pid(), "--allow live,host --slice 0.5", "vm-host-scheduler");
     assert!(found["applied"] == false && device.has("bfq"), "{found:#}");
-    fs::remove_dir_all(place.path(&out)).unwrap();
-    let (found, out) = proposed(&place, vm.pid(), "--apply --allow live,host --slice 0.5", "vm-host-scheduler");
-    let row = found["candidates"].as_array().unwrap().iter().find(|row| row["rule"] == "vm-host-scheduler").unwrap();
+    fs::remove_dir_all(place.path("out")).unwrap();
+    let (_, row) = proposed(&place, vm.pid(), "--apply --allow live,host --slice 0.5", "vm-host-scheduler");
     assert_eq!(row["change"]["settings"][0]["setting"]["path"], device.scheduler_file(), "{row:#}");
     // What it gains on this device is chance; the change is in effect where it was kept, and else is undone.
     assert!(device.has(if row["verdict"] == "keep" { "none" } else { "bfq" }), "{row:#}");
-    place.vmtax(&format!("undo {out}")).env("XDG_RUNTIME_DIR", place.path("")).succeeds();
+    place.vmtax("undo out").env("XDG_RUNTIME_DIR", place.path("")).succeeds();
     assert!(device.has("bfq"));
     let mut running = tune(&place, vm.pid(), "--apply --allow live,host --slice 3 --output killed").start(300);
     running.until("the scheduler is another", |_| device.has("none").then_some(()));

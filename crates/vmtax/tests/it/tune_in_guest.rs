@@ -2,7 +2,7 @@
 //! changed, proven, and restored.
 
 use crate::common::{
-    Domain, Place, Running, START_AGENT, Signal, agent_device, has_agent, json, shared_folder, until, virsh,
+    Domain, Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json, shared_folder, until, virsh,
 };
 use crate::kvm_guest::kvm;
 use serde_json::Value;
@@ -10,9 +10,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::testing::KvmGuest;
-
-/// Other load may leave a tuning without the proposal or a verdict, but hardly so often.
-const TRIES: usize = 3;
 
 /// Reads a clock that QEMU emulates.
 const READ_CLOCK: &str = "\
@@ -56,7 +53,7 @@ impl<'a> Guest<'a> {
         let start = kvm(place, guest, "exec", "--machine kvm --rounds 1 -q");
         let start = start.qemu_args(disks).qemu_args(["-qmp", &qmp]).qemu_args(agent_device(folder));
         let said = place.path("said");
-        let script = format!("vmtax={}\n{START_AGENT}{load}", env!("CARGO_BIN_EXE_vmtax"));
+        let script = format!("vmtax={}\n{START_AGENT}{load}", binary());
         let start = start.arg("--").arg("sh").arg("-c").arg(script).stdout(fs::File::create(&said).unwrap());
         let mut guest = Guest { running: start.start(300), said, pid: 0 };
         let said = guest.said.clone();
@@ -81,15 +78,9 @@ impl<'a> Guest<'a> {
 fn check_tuned(vm: &str, said: &Path, planted: &str, rule: &str, is_tuned: impl Fn(&str) -> bool) -> Value {
     let place = Place::new();
     let vmtax = |words: &str| place.vmtax(words).env("XDG_RUNTIME_DIR", place.path(""));
-    let is_kept = |found: &Value| row(found, rule).is_some_and(|row| row["verdict"] == "keep");
-    let mut tuned = (0..TRIES).map(|number| {
-        if number > 0 {
-            vmtax("undo").succeeds();
-        }
-        let words = format!("tune --vm {vm} --apply --slice 0.25 --json --output out-{number}");
-        json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone()
-    });
-    let found = tuned.find(is_kept).unwrap_or_else(|| panic!("{rule} is not kept, {TRIES} times"));
+    let words = format!("tune --vm {vm} --apply --slice 0.25 --json --output out");
+    let found = json(&vmtax(&words).start(280).outcome().exits(0).stdout)["findings"].clone();
+    assert!(row(&found, rule).is_some_and(|row| row["verdict"] == "keep"), "{rule} is not kept: {found:#}");
     until("the guest has what was kept", || is_tuned(&last_line(said)).then_some(()));
     vmtax("undo").succeeds().shows("in the guest");
     until("the guest has what was planted", || (last_line(said) == planted).then_some(()));

@@ -1,7 +1,5 @@
 //! Synthetic kernels and modules for the tests.
 
-use object::write::{Object, SectionKind};
-use object::{Architecture, BinaryFormat, Endianness};
 use std::fs;
 use std::path::Path;
 
@@ -23,13 +21,42 @@ pub(crate) fn bzimage(release: &str) -> Vec<u8> {
 
 /// A relocatable ELF file with these entries in `.modinfo`; without entries there is no such section.
 pub(crate) fn module(entries: &[&str]) -> Vec<u8> {
-    let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    const HEADER: usize = 64;
+    const NAMES: &[u8] = b"\0.shstrtab\0.modinfo\0";
+    const PROGBITS: u32 = 1;
+    const STRTAB: u32 = 3;
+    let info: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes().chain([0])).collect();
+    let mut content = [NAMES, &info].concat();
+    content.resize(content.len().next_multiple_of(8), 0);
+    // Section 0 is none, section 1 has the names.
+    let mut sections = vec![section(0, 0, 0, 0), section(1, STRTAB, HEADER, NAMES.len())];
     if !entries.is_empty() {
-        let section = object.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
-        let data: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes().chain([0])).collect();
-        object.append_section_data(section, &data, 1);
+        sections.push(section(11, PROGBITS, HEADER + NAMES.len(), info.len()));
     }
-    object.write().unwrap()
+    let mut elf = vec![0; HEADER];
+    elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01"); // 64 bits, little-endian, version 1
+    elf[16] = 1; // relocatable
+    elf[18] = 62; // x86-64
+    elf[20] = 1;
+    elf[40..48].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
+    elf[52] = HEADER as u8;
+    elf[58] = sections[0].len() as u8;
+    elf[60] = sections.len() as u8;
+    elf[62] = 1; // the section with the names
+    elf.extend(content);
+    elf.extend(sections.concat());
+    elf
+}
+
+/// The header of a section, whose name is so far into the names.
+fn section(name: u32, kind: u32, offset: usize, size: usize) -> [u8; 64] {
+    let mut header = [0; 64];
+    header[..4].copy_from_slice(&name.to_le_bytes());
+    header[4..8].copy_from_slice(&kind.to_le_bytes());
+    header[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+    header[32..40].copy_from_slice(&(size as u64).to_le_bytes());
+    header[48] = 1; // alignment
+    header
 }
 
 /// Writes a file and the folders above it.

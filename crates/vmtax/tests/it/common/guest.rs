@@ -1,9 +1,11 @@
 //! What guests are made of: the kernel there is, copies of it with something wrong, QEMUs that are none.
 
-use super::{Place, files_below, json};
+use super::{Place, binary, files_below, json, shared};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use vmtax_model::testing::KvmGuest;
 
 /// A guest kernel and its modules.
 #[derive(Debug, Clone)]
@@ -16,26 +18,25 @@ pub struct Kernel {
 /// The kernel that `vmtax run` would take; fetched if there is none.
 pub fn kernel() -> &'static Kernel {
     static KERNEL: LazyLock<Kernel> = LazyLock::new(|| {
-        found().unwrap_or_else(|| {
-            let place = Place::new();
-            let got = place.vmtax("get kernel").start(600).outcome();
-            assert_eq!(got.status, Some(0), "these tests boot guests and no kernel can be had for them\n{got}");
-            found().expect("`vmtax get kernel` succeeded, and `vmtax doctor` still finds none")
-        })
+        let first = &doctor()["kernels"][0];
+        let text = |name: &str| first[name].as_str().unwrap().to_owned();
+        Kernel { image: text("image").into(), modules: text("modules").into(), release: text("release") }
     });
     &KERNEL
 }
 
-fn found() -> Option<Kernel> {
-    let place = Place::new();
-    let doctor = json(&place.vmtax("doctor --json").succeeds().stdout);
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let first = doctor["kernels"].get(0)?;
-    Some(Kernel {
-        image: text(&first["image"])?.into(),
-        modules: text(&first["modules"])?.into(),
-        release: text(&first["release"])?,
-    })
+/// What `vmtax doctor` says of this host, where a guest can be booted.
+fn doctor() -> Value {
+    let folder = shared("doctor", &[Path::new(binary())], |folder| {
+        let place = Place::new();
+        let ask = || place.vmtax("doctor --json").succeeds().stdout;
+        if json(&ask())["kernels"][0].is_null() {
+            let got = place.vmtax("get kernel").start(600).outcome();
+            assert_eq!(got.status, Some(0), "these tests boot guests and no kernel can be had for them\n{got}");
+        }
+        fs::write(folder.join("doctor.json"), ask()).unwrap();
+    });
+    json(&fs::read_to_string(folder.join("doctor.json")).unwrap())
 }
 
 impl Kernel {
@@ -71,12 +72,28 @@ impl Kernel {
 /// The QEMU that `vmtax run` would take.
 pub fn qemu() -> &'static Path {
     static QEMU: LazyLock<PathBuf> = LazyLock::new(|| {
-        let place = Place::new();
-        let doctor = json(&place.vmtax("doctor --json").succeeds().stdout);
+        let doctor = doctor();
         let path = doctor["qemu"][0]["path"].as_str();
         PathBuf::from(path.expect("these tests boot guests: install QEMU with `apt-get install qemu-system-x86`"))
     });
     &QEMU
+}
+
+/// The machine that boots a Linux guest fastest on this host, for tests in which any guest will do, and the options that describe
+/// it: `kvm` where KVM runs one, else `tcg`.
+pub fn fast_guest() -> (&'static str, String) {
+    let is_native = || doctor()["kvm"]["class"] == "hardware";
+    match std::env::var("VMTAX_TEST_KVM_GUEST") {
+        Ok(kernel) => {
+            let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
+            let args: String = args.iter().map(|arg| format!(" --kernel-arg={arg}")).collect();
+            let (firmware, cpu) = (KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL);
+            let machine = "--machine-type microvm,pcie=on,rtc=on,acpi=on";
+            ("kvm", format!("--machine kvm --kernel {kernel} --firmware {firmware} --cpu-model {cpu} {machine}{args}"))
+        }
+        Err(_) if is_native() => ("kvm", "--machine kvm".to_owned()),
+        Err(_) => ("tcg", "--machine tcg".to_owned()),
+    }
 }
 
 /// A program that answers what a QEMU is asked about itself; where a guest is to be started it runs `body` instead,

@@ -6,11 +6,12 @@ mod guest_agent;
 mod passt;
 mod plant;
 mod process;
+mod shared;
 mod terminal;
 pub mod traces;
 mod vms;
 
-pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
+pub use guest::{fake_qemu, fast_guest, kernel, qemu, wrapped_qemu};
 pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
 pub use passt::{passt, passt_with_vhost_user};
 pub use plant::{
@@ -18,6 +19,7 @@ pub use plant::{
     known_program, layers_plan, packet_delaying_qemu, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
 };
 pub use process::{Outcome, Process, Running, Signal, processes, send};
+pub use shared::{copy, lock, shared, shared_recording};
 pub use terminal::terminal;
 pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, virsh};
 
@@ -35,6 +37,16 @@ pub use vmtax_model::testing::skipped;
 
 /// After the program ended, in whatever way, nothing of it may be there any longer than this.
 const AFTERMATH: Duration = Duration::from_secs(15);
+
+/// The program under test.
+pub fn binary() -> &'static str {
+    env!("CARGO_BIN_EXE_vmtax")
+}
+
+/// The program that is shipped, where `VMTAX_RELEASE` names it; else [`program`].
+pub fn release() -> String {
+    std::env::var("VMTAX_RELEASE").unwrap_or_else(|_| binary().to_owned())
+}
 
 pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
@@ -86,9 +98,7 @@ impl Place {
 
     /// A command line of vmtax to be run here; `words` are split at blanks.
     pub fn vmtax(&self, words: &str) -> Start<'_> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vmtax"));
-        command.args(words.split_whitespace());
-        Start::new(self, command)
+        self.program(binary()).words(words)
     }
 
     /// The same by a user without any rights, if this is root; else it is one already.
@@ -99,7 +109,7 @@ impl Place {
         let copy = self.path("vmtax");
         if !copy.exists() {
             // The build folder may be closed to others.
-            fs::copy(env!("CARGO_BIN_EXE_vmtax"), &copy).unwrap();
+            fs::copy(binary(), &copy).unwrap();
             // As /tmp: what root makes here, nobody else can replace.
             for folder in [self.path(""), self.path("tmp")] {
                 fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).unwrap();

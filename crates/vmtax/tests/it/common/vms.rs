@@ -1,11 +1,10 @@
 //! VMs that others started: QEMUs by hand, domains of libvirt.
 
-use super::{Place, is_root, json, skipped};
+use super::{Place, is_root, json, lock, skipped};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Any start here is over then, also on a busy host.
@@ -105,13 +104,11 @@ impl Drop for Quota {
 /// Runs a daemon of libvirt.
 const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/common/daemon.py");
 
-/// One test at a time: the daemons that it started end with it.
-static LIBVIRT: Mutex<()> = Mutex::new(());
-
 /// libvirt's daemons of the system, started where none answers; those end with the value.
 pub struct Libvirt {
     _daemons: Vec<Ends>,
-    _alone: MutexGuard<'static, ()>,
+    /// One test at a time: the daemons that it started end with it.
+    _alone: File,
 }
 
 impl Libvirt {
@@ -121,7 +118,7 @@ impl Libvirt {
             skipped("libvirt is not installed");
             return None;
         }
-        let alone = LIBVIRT.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = lock("libvirt");
         let answers = || virsh(&["list"]).is_some();
         let mut daemons = Vec::new();
         if !answers() {

@@ -1,0 +1,222 @@
+//! Recordings of studies with known costs, each round of another drift and with a little noise.
+
+use super::{THREE, host, recording};
+use vmtax_model::*;
+use vmtax_recording::Recording;
+
+/// What a round does to a figure besides its cost.
+fn drift(round: u32, of: u32) -> f64 {
+    1.0 + 0.3 * f64::from((round * 7 + of) % 5)
+}
+
+fn noise(round: u32, of: u32) -> f64 {
+    1.0 + 0.01 * f64::from((round * 3 + of) % 4)
+}
+
+/// The trial's figures, so many times the cost.
+fn costing(trial: &TrialRecord, variant: &str, cost: f64) -> TrialRecord {
+    let mut trial = trial.clone();
+    variant.clone_into(&mut trial.variant);
+    if let Outcome::Done { result } = &mut trial.outcome {
+        for (i, measure) in result.measures.iter_mut().enumerate() {
+            let i = i as u32;
+            let noise = if cost == 1.0 { 1.0 } else { noise(trial.round, variant.len() as u32 + i) };
+            let cost = drift(trial.round, i) * cost * noise;
+            let is_rate = measure.metric.better() == Better::Higher;
+            measure.value = if is_rate { measure.value / cost } else { measure.value * cost };
+        }
+    }
+    trial
+}
+
+/// Variants, each of so many times the first one's cost.
+fn with_variants(mut recording: Recording, costs: &[f64]) -> Recording {
+    let base = std::mem::take(&mut recording.trials);
+    let costs = [&[1.0], costs].concat();
+    let named = costs.iter().enumerate().map(|(i, cost)| (format!("v{i}"), *cost));
+    for (name, cost) in named {
+        let guests = base.iter().filter(|trial| trial.machine.is_guest());
+        recording.trials.extend(guests.map(|trial| costing(trial, &name, cost)));
+        recording.plan.variants.push(Variant { name, ..Variant::default() });
+    }
+    recording.trials.extend(base.into_iter().filter(|trial| !trial.machine.is_guest()));
+    recording
+}
+
+/// A comparison.
+pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
+    let mut recording = recording(&[Machine::TCG], rounds);
+    let settings = Compare { min_effect: 0.02, budget_s: None, one_boot: false };
+    recording.plan.study = Study::Compare(CompareSpec { settings, command: None });
+    recording.plan.variants.clear();
+    with_variants(recording, costs)
+}
+
+/// Share methods, beside the host's own folder.
+pub fn shared(rounds: u32, costs: &[f64]) -> Recording {
+    let mut recording = recording(&[Machine::NATIVE, Machine::TCG], rounds);
+    recording.plan.study = Study::Share;
+    recording.plan.variants.clear();
+    let mut recording = with_variants(recording, costs);
+    for (variant, method) in recording.plan.variants.iter_mut().zip(["9p", "virtiofs", "erofs", "squashfs"]) {
+        variant.set.insert("share".to_owned(), method.to_owned());
+    }
+    for trial in recording.trials.iter_mut().filter(|trial| trial.machine.is_guest()) {
+        let round = f64::from(trial.round) * 0.01;
+        let [guest, qemu] = [1.0, 0.3].map(|s| s + round);
+        trial.cpu_seconds = Some(CpuSeconds { guest, qemu, ready: 0.1, server: Some(0.4) });
+    }
+    recording
+}
+
+/// A size of three steps; one more costs every metric a hundredth.
+pub fn grown(rounds: u32) -> (Recording, GrowthFindings) {
+    let mut recording = recording(&[Machine::NATIVE, Machine::TCG], rounds);
+    recording.plan.study = Study::Scale(SizeRange::of("threads.threads", vec![1, 30, 900]));
+    let flat = std::mem::take(&mut recording.trials);
+    for step in [1, 30, 900] {
+        for mut trial in flat.clone() {
+            trial.step = Some(step);
+            if let Outcome::Done { result } = &mut trial.outcome {
+                for measure in &mut result.measures {
+                    let times = 1.0 + step as f64 / 100.0;
+                    measure.value = match measure.metric.better() {
+                        Better::Higher => measure.value / times,
+                        Better::Lower => measure.value * times,
+                    };
+                }
+            }
+            recording.trials.push(trial);
+        }
+    }
+    let findings = vmtax_analysis::growth(&recording.plan, &recording.trials);
+    (recording, findings)
+}
+
+/// A command natively and under TCG, which prints a rate; how often it writes is not known in the guest.
+pub fn command(rounds: u32) -> (Recording, ExecFindings) {
+    let mut recording = recording(&[], rounds);
+    recording.plan = Plan::new("exec", rounds, vec![Machine::NATIVE, Machine::TCG], vec![]);
+    recording.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Exec)];
+    recording.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
+    recording.manifest.command = ["vmtax", "exec", "--", "make"].map(Into::into).to_vec();
+    for round in 0..rounds {
+        for machine in [Machine::NATIVE, Machine::TCG] {
+            let guest = machine.is_guest();
+            let times = if guest { [6.1, 3.3, 4.7] } else { [1.0, 1.0, 1.0] };
+            let seconds = [1.31, 0.62, 0.29].into_iter().zip(times).enumerate();
+            let own = round * 2 + u32::from(guest);
+            let seconds: Vec<f64> =
+                seconds.map(|(i, (s, times))| s * times * drift(round, 0) * noise(own, i as u32)).collect();
+            let metrics = [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem];
+            let measures = metrics.into_iter().zip(&seconds).map(|(metric, s)| Measure { metric, value: *s });
+            let result = testing::result(WorkloadSpec::new(WorkloadName::Exec));
+            let result = TrialResult { measures: measures.collect(), total_s: seconds[0], ..result };
+            let rate = Printed {
+                of: "make".into(),
+                name: "rate".into(),
+                unit: Unit::PerSecond,
+                better: Some(Better::Higher),
+                value: 1000.0 / seconds[0],
+            };
+            let execution = Execution {
+                status: 0,
+                left: 0,
+                window_s: guest.then_some(seconds[0] + 0.01),
+                busy_s: guest.then_some(seconds[1] + seconds[2] + 0.2),
+                stolen_s: guest.then_some(0.0),
+                printed: vec![rate],
+            };
+            let cpu = CpuSeconds { guest: 3.9, qemu: 0.4, ready: 1.0, server: Some(0.3) };
+            recording.trials.push(TrialRecord {
+                round,
+                wall_s: seconds[0] + 0.5,
+                cpu_seconds: guest.then_some(cpu),
+                execution: Some(execution),
+                ..testing::done(machine, result)
+            });
+        }
+    }
+    let findings = vmtax_analysis::exec(&recording.plan, &host(), &recording.trials);
+    (recording, findings)
+}
+
+/// Antipatterns of guest kernels: each takes a few times its fix; of one the fix has no figure.
+pub fn antipatterns(rounds: u32) -> (Recording, AntipatternFindings) {
+    let mut recording = recording(&[], rounds);
+    recording.plan.machines = vec![Machine::MICRO_TCG];
+    recording.plan.study = Study::GuestAntipatterns;
+    for round in 0..rounds {
+        let mut result = testing::result(WorkloadSpec::new(WorkloadName::GuestAntipatterns));
+        for (i, (antipattern, fixed)) in Antipattern::forms().enumerate() {
+            if antipattern == Antipattern::HpetClock && fixed {
+                continue;
+            }
+            let ns = 90_000.0 * drift(round, 0) * noise(round, i as u32) / if fixed { 3.7 } else { 1.0 };
+            let mut latency = Latency::new();
+            (0..9).for_each(|_| latency.record(ns as u64));
+            result.operations.push(Operation { name: antipattern.label(fixed).to_owned(), latency });
+        }
+        recording.trials.push(TrialRecord { round, ..testing::done(Machine::MICRO_TCG, result) });
+    }
+    let findings = vmtax_analysis::antipatterns(&recording.plan, &host(), &recording.trials);
+    (recording, findings)
+}
+
+/// A baseline and a later recording, in which some workloads are worse.
+pub fn regressed() -> [Recording; 2] {
+    let [baseline, mut worse] = [8, 7].map(|rounds| recording(THREE, rounds));
+    let costs = [1.5, 1.02, 0.7, 1.2];
+    for trial in &mut worse.trials {
+        if let Outcome::Done { result } = &mut trial.outcome {
+            let cost = costs[trial.workload.name as usize % costs.len()];
+            result.measures.iter_mut().for_each(|measure| measure.value *= cost);
+        }
+    }
+    [baseline, worse]
+}
+
+/// A published result of three claims, as if [`grown`] reproduced it.
+pub fn reproduced() -> ReproductionFindings {
+    let interval = Some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
+    let row = |unit, verdict| ClaimRow {
+        what: "ten <times>".into(),
+        published: "×10".into(),
+        measured: Some(Estimate { median: 10.5, interval }),
+        unit,
+        verdict,
+        why: "at least ×2".into(),
+        rounds_needed: (verdict == ClaimVerdict::Inconclusive).then_some(3),
+        metric: None,
+    };
+    ReproductionFindings {
+        schema: 1,
+        name: "a-case".into(),
+        title: "A title".into(),
+        source: "a report".into(),
+        claim: "It grows ×10.".into(),
+        verdict: ClaimVerdict::NotReproduced,
+        rows: vec![
+            row(ClaimUnit::Ratio, ClaimVerdict::Reproduced),
+            row(ClaimUnit::Percent, ClaimVerdict::NotReproduced),
+            row(ClaimUnit::Exponent, ClaimVerdict::Inconclusive),
+            row(ClaimUnit::Ratio, ClaimVerdict::NotTestable),
+        ],
+    }
+}
+
+/// A profile's threads, of which each waits for the rest of its time.
+pub fn states() -> ProfileFindings {
+    let wait = |fraction| StateWait { reason: WaitFor::Io, call: "ppoll".into(), below: String::new(), fraction };
+    let thread = |tid, running, runnable: f64| ThreadStates {
+        tid,
+        name: "vCPU".into(),
+        running,
+        runnable: Some(runnable),
+        waits: vec![wait(1.0 - running - runnable)],
+        ..ThreadStates::default()
+    };
+    let threads = vec![thread(1, 0.25, 0.6), thread(2, 0.9, 0.05)];
+    let states = StateFindings { seconds: 1.0, threads, ..StateFindings::default() };
+    ProfileFindings { samples: 7, states: Some(states), ..ProfileFindings::default() }
+}

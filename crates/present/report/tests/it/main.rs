@@ -1,0 +1,16 @@
+//! Reports of made-up recordings in every format.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod common;
+
+mod consistency;
+mod engine;
+mod exits;
+mod growth;
+mod html;
+mod json;
+mod layers;
+mod pages;
+mod snapshot;
+mod terminal;
