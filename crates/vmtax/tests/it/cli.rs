@@ -16,7 +16,7 @@ fn the_first_help_page_fits_80_columns() {
 fn the_options_that_examples_name_are_there() {
     let place = Place::new();
     let helps: String = help_pages(&[]).into_iter().map(|(_, help)| help).collect();
-    let words: Vec<&str> = helps.split_whitespace().map(|word| word.trim_end_matches(['`', ',', '.'])).collect();
+    let words: Vec<&str> = helps.split_whitespace().map(|word| word.trim_end_matches(['`', ',', '.', ']'])).collect();
     let mut tried = 0;
     for pair in words.windows(2) {
         let name = pair[0].trim_start_matches('`');
@@ -30,7 +30,6 @@ fn the_options_that_examples_name_are_there() {
     }
     assert!(tried > 0, "no example sets an option");
     place.vmtax("agent run cpu max-prime=2000 time=0.05 --json").succeeds();
-    assert!(helps.contains("agent run cpu max-prime=2000"));
 }
 
 #[test]

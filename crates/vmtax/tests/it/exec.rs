@@ -159,14 +159,13 @@ fn the_hosts_files_are_what_they_were_whatever_a_command_does() {
         let script = "cd tree; chmod -R 777 .; chown -R 12345 . ; echo changed > 0/5; mv 1 moved; ln 2/2 hard; \
                       truncate -s 0 3/3; touch -d 2001-01-01 4/4; mkfifo pipe; setfattr -n user.x -v y 4/9 2>/dev/null; \
                       cat 0/5; rm -rf ./*; ls | wc -l; rm -rf /etc 2>/dev/null; ls /etc 2>/dev/null | wc -l";
-        // First it goes past its own layer, which is refused by who serves, too.
-        let script = format!("{PAST_THE_LAYER}; {script}");
-        let words = format!("--root {way} {}", fast_guest().1);
-        let outcome = exec(&place, &words, &["sh", "-c", &script]).outcome();
+        // Then it goes past its own layer, which is refused by who serves, too.
+        let script = format!("({script}); {PAST_THE_LAYER}");
+        let outcome = exec(&place, &format!("--machine tcg --root {way}"), &["sh", "-c", &script]).outcome();
         // It was done, there.
         let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
         match said[..] {
-            ["mounted", "changed", "0", "0"] => assert!(is_root(), "{outcome}"),
+            ["changed", "0", "0", "mounted"] => assert!(is_root(), "{outcome}"),
             ["changed", "0", etc] => assert!(!is_root() && etc != "0", "{outcome}"),
             _ => panic!("{outcome}"),
         }
@@ -278,7 +277,7 @@ fn a_flood_comes_through_whole_and_takes_no_memory_here() {
                   \x20 b = p.stdout.read(1 << 20)\n\
                   \x20 if not b: break\n\
                   \x20 n += len(b); h.update(b)\n\
-                  \x20 s = open(f'/proc/{p.pid}/status').read().split('VmRSS:')\n\
+                  \x20 s = open(f'/proc/{p.pid}/status').read().split('RssAnon:')\n\
                   \x20 if len(s) > 1: peak = max(peak, int(s[1].split()[0]))\n\
                   print(n, h.hexdigest()); sys.stderr.write(f'resident {peak}\\n'); sys.exit(p.wait())";
     let flood = "head -c 100000000 /dev/zero | tr '\\0' 'x'; echo done >&2";
@@ -290,7 +289,8 @@ fn a_flood_comes_through_whole_and_takes_no_memory_here() {
         .arg(flood);
     let outcome = start.start(120).outcome().exits(0);
     assert!(outcome.stdout.starts_with("100000000 "), "{}", outcome.stdout);
-    assert!(own_peak(&outcome) < 50 << 10, "{}", own_peak(&outcome));
+    // Half of it is the guest's kernel.
+    assert!(own_peak(&outcome) < 40 << 10, "{}", own_peak(&outcome));
 }
 
 #[test]
@@ -319,18 +319,18 @@ fn a_guest_without_memory_or_room_says_so() {
 fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     let place = Place::new();
     // More than half of the guest's memory, read again from the disk itself; the second round finds none of it.
-    let script = "ls big 2>&1; yes | head -c 140000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
-                  yes | head -c 140000000 | cmp - big && echo same";
+    let script = "ls big 2>&1; yes | head -c 170000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
+                  yes | head -c 170000000 | cmp - big && echo same";
     // A command of an ordinary user's cannot see below the overlay.
     let script = if is_root() { format!("{script}; stat -fc %T /proc/1/root/layer") } else { script.to_owned() };
-    let words = fast_guest().1 + " --memory 256 --scratch 1024 --rounds 2";
+    let words = fast_guest().1 + " --memory 320 --scratch 1024 --rounds 2";
     let outcome = exec(&place, &words, &["sh", "-c", &script]).start(200).outcome().exits(0);
     assert_eq!(outcome.stdout.matches("same").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("No such file").count(), 2, "{outcome}");
     assert!(!is_root() || outcome.stdout.matches("ext2/ext3").count() == 2, "{outcome}");
     assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
     assert!(!place.path("big").exists());
-    let words = "--machine tcg --memory 256 --scratch 64";
+    let words = "--machine tcg --memory 320 --scratch 64";
     let script = "head -c 100000000 /dev/zero > big; echo $?";
     let outcome = exec(&place, words, &["sh", "-c", script]).start(120).outcome().exits(0);
     assert!(outcome.stdout.contains('1'), "{outcome}");

@@ -1,11 +1,11 @@
 //! What goes wrong while it runs is reported with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
 
-use crate::common::{Place, Running, Signal, binary, fake_qemu, json, kernel, send, trials, wrapped_qemu};
+use crate::common::{Place, Running, Signal, binary, fake_qemu, fast_guest, json, kernel, send, trials, wrapped_qemu};
 use std::fs;
 use std::time::Duration;
 
 /// A trial that is soon over, then one that lasts long enough to be disturbed.
-const SHORT_THEN_LONG: &str = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine";
+const SHORT_THEN_LONG: &str = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1";
 
 fn qemu_pid(place: &Place) -> Option<u32> {
     place.processes().into_iter().find(|p| p.is_qemu()).map(|p| p.pid)
@@ -14,12 +14,13 @@ fn qemu_pid(place: &Place) -> Option<u32> {
 #[test]
 fn a_killed_qemu_costs_its_trials_and_no_others() {
     let place = Place::new();
-    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=3 --rounds 2 --machine tcg --json";
-    let mut run = place.run(plan).start(90).until_trials(1);
+    let (machine, guest) = fast_guest();
+    let plan = format!("cpu cpu.time=0.05 threads threads.threads=2 threads.time=3 --rounds 2 --json {guest}");
+    let mut run = place.run(&plan).start(90).until_trials(1);
     let qemu = run.until("a QEMU", qemu_pid);
     send(qemu, Signal::KILL);
-    let outcome =
-        run.outcome().exits(2).says("tcg ended while running threads").says("status 137").says("out of memory");
+    let outcome = run.outcome().exits(2).says(&format!("{machine} ended while running threads"));
+    let outcome = outcome.says("status 137").says("out of memory");
     let report = json(&outcome.stdout);
     let ends: Vec<&str> = trials(&report).iter().map(|t| t["outcome"].as_str().unwrap()).collect();
     assert_eq!(ends, ["done", "failed", "done", "done"], "the next round goes on");
@@ -31,7 +32,7 @@ fn a_killed_qemu_costs_its_trials_and_no_others() {
 #[test]
 fn a_killed_controller_takes_its_guest_along_and_what_it_recorded_is_there() {
     let place = Place::new();
-    let mut run = place.run(SHORT_THEN_LONG).arg("tcg").start(60).until_trials(1);
+    let mut run = place.run(SHORT_THEN_LONG).words(&fast_guest().1).start(60).until_trials(1);
     run.until("a QEMU", qemu_pid);
     kill_and_look(run, &place);
 }
@@ -39,7 +40,7 @@ fn a_killed_controller_takes_its_guest_along_and_what_it_recorded_is_there() {
 #[test]
 fn a_killed_controller_takes_its_native_agent_along_and_what_it_recorded_is_there() {
     let place = Place::new();
-    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    let mut run = place.run(SHORT_THEN_LONG).words("--machine native").start(60).until_trials(1);
     run.until("a workload", |place| place.processes().into_iter().find(|p| p.command.contains("agent run threads")));
     kill_and_look(run, &place);
 }
@@ -86,7 +87,7 @@ fn a_watchdog_whose_controller_has_ended_already_does_not_wait() {
 #[ignore = "needs root"]
 fn a_killed_watchdog_of_a_native_agent_leaves_no_control_group() {
     let place = Place::new();
-    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    let mut run = place.run(SHORT_THEN_LONG).words("--machine native").start(60).until_trials(1);
     let watchdog = run.until("its watchdog", |place| {
         place.processes().into_iter().find(|p| p.command.contains("watchdog") && p.command.contains("agent serve"))
     });
@@ -111,7 +112,7 @@ fn a_qemu_that_is_asked_for_its_version_ends_with_the_controller() {
 #[test]
 fn a_workload_ends_with_its_controller_and_watchdogs() {
     let place = Place::new();
-    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    let mut run = place.run(SHORT_THEN_LONG).words("--machine native").start(60).until_trials(1);
     run.until("a workload", |place| place.processes().into_iter().find(|p| p.command.contains("agent run threads")));
     // Else it would see its agent end, and the watchdogs would see it end.
     run.signal(Signal::STOP);
@@ -186,10 +187,10 @@ fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
 
 #[test]
 fn an_interrupt_ends_the_trial_and_keeps_the_others() {
-    for machine in ["native", "tcg"] {
+    for machine in ["--machine native", &fast_guest().1] {
         for signal in [Signal::INT, Signal::TERM] {
             let place = Place::new();
-            let run = place.run(SHORT_THEN_LONG).arg(machine).start(60).until_trials(1);
+            let run = place.run(SHORT_THEN_LONG).words(machine).start(60).until_trials(1);
             run.signal(signal);
             let folder = place.recording().display().to_string();
             let outcome = run.outcome().exits(130).says("interrupted").says(&folder).shows("cpu event rate");
@@ -216,7 +217,7 @@ fn an_interrupt_while_a_guest_comes_up_ends_that() {
 #[test]
 fn an_interrupt_before_a_profile_has_a_result_is_no_damage() {
     let place = Place::new();
-    let mut run = place.vmtax("profile --machine tcg -- disk").start(60);
+    let mut run = place.vmtax(&format!("profile {} -- disk", fast_guest().1)).start(60);
     run.until("the guest", |place| {
         place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
     });
@@ -300,9 +301,8 @@ fn a_qemu_that_prints_without_end_fills_neither_disk_nor_memory() {
 #[test]
 fn a_guest_that_stood_still_is_named_and_its_trial_does_not_count() {
     let place = Place::new();
-    let plan =
-        "cpu cpu.time=0.05 threads threads.threads=2 threads.time=12 --rounds 1 --boot-timeout 150 --machine tcg";
-    let mut run = place.run(plan).arg("--json").start(300).until_trials(1);
+    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=12 --rounds 1 --boot-timeout 150 --json";
+    let mut run = place.run(plan).words(&fast_guest().1).start(300).until_trials(1);
     let qemu = run.until("a QEMU", qemu_pid);
     std::thread::sleep(Duration::from_secs(2));
     send(qemu, Signal::STOP);

@@ -3,7 +3,7 @@
 #[path = "../../../present/report/tests/it/snapshot.rs"]
 mod snapshot;
 
-use crate::common::{Place, copy, release};
+use crate::common::{Place, Running, copy, release};
 use crate::language::help_pages;
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,33 +33,47 @@ fn reports_of_golden_recordings() {
 #[test]
 fn help() {
     let page = |(command, help): (String, String)| {
-        assert!(help.contains("\nExamples:\n"), "{command}");
-        (command.trim_end_matches("--help").trim().replace(' ', "-") + ".txt", help)
+        assert!(help.contains("\nExamples:\n") || help.contains("\nCommands:\n"), "{command}");
+        let name = command.trim_end_matches("--help").trim();
+        (name.strip_prefix("vmtax ").unwrap_or(name).replace(' ', "-") + ".txt", help)
     };
     snapshot::compare(&directory("help"), &help_pages(&[]).into_iter().map(page).collect());
 }
 
 /// The command lines are those of the page: a line `$ vmtax …` that is added to it is run.
+fn errors(name: &str, place: &Place) {
+    let expected = fs::read_to_string(directory("errors").join(name)).unwrap();
+    let lines: Vec<&str> = expected.lines().filter_map(|line| line.strip_prefix("$ vmtax ")).collect();
+    let mut page = String::new();
+    for lines in lines.chunks(4) {
+        let running: Vec<_> = lines.iter().map(|line| place.vmtax(line).env("COLUMNS", "100").start(60)).collect();
+        for (line, outcome) in lines.iter().zip(running.into_iter().map(Running::outcome)) {
+            let status = outcome.status.unwrap();
+            page += &format!("$ vmtax {line}\n{}{}exit status {status}\n\n", outcome.stdout, outcome.stderr);
+        }
+    }
+    assert!(!place.runs().exists(), "a recording of nothing");
+    let page = page.replace(place.path("").to_str().unwrap(), "DIR/");
+    snapshot::compare(&directory("errors"), &[(name.to_owned(), page)].into());
+}
+
 #[test]
-fn errors() {
+fn errors_of_command_lines() {
     let place = Place::new();
+    place.put("file", "");
     place.put("junk/holiday.jpg", b"\xff\xd8");
-    for (name, version) in [("old", "QEMU emulator version 2.10.1(Debian)"), ("other", "cat 9.1")] {
-        place.script(name, &format!("echo '{version}'"));
-    }
-    place.script("broken", "exit 1");
-    let mut arm64 = vec![0; 4096];
-    arm64[56..60].copy_from_slice(b"ARM\x64");
-    place.put("arm64", arm64);
-    place.put("text", "I am a text.\n".repeat(1000));
-    for (name, content) in
-        [("empty", &b""[..]), ("empty.toml", b""), ("bytes.toml", b"\xff\xfe"), ("no-toml.toml", b"\0\x01][")]
-    {
-        place.put(name, content);
-    }
+    errors("command-lines.txt", &place);
+}
+
+#[test]
+fn errors_of_plans() {
+    let place = Place::new();
+    place.put("bytes.toml", b"\xff\xfe");
     let plan = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"cpu\"\n";
     for (name, from, to) in [
         ("good", "", ""),
+        ("empty", plan, ""),
+        ("no-toml", "rounds", "]["),
         ("unknown-field", "[[", "repeats = 3\n[["),
         ("unknown-workload", "cpu", "cpo"),
         ("unknown-option", "\"cpu\"", "\"cpu\"\noptions = { prime = 3 }"),
@@ -70,14 +84,20 @@ fn errors() {
     ] {
         place.put(&format!("{name}.toml"), plan.replace(from, to));
     }
-    let expected = fs::read_to_string(directory("errors.txt")).unwrap();
-    let mut page = String::new();
-    for line in expected.lines().filter_map(|line| line.strip_prefix("$ vmtax ")) {
-        let outcome = place.vmtax(line).env("COLUMNS", "100").outcome();
-        let status = outcome.status.unwrap();
-        page += &format!("$ vmtax {line}\n{}{}exit status {status}\n\n", outcome.stdout, outcome.stderr);
-    }
-    assert!(!place.runs().exists(), "a recording of nothing");
-    let page = page.replace(place.path("").to_str().unwrap(), "DIR/");
-    snapshot::compare(&directory(""), &[("errors.txt".to_owned(), page)].into());
+    errors("plans.txt", &place);
+}
+
+#[test]
+fn errors_of_qemus_and_kernels() {
+    let place = Place::new();
+    place.put("folder/file", "");
+    place.script("old", "echo 'QEMU emulator version 2.10.1(Debian)'");
+    place.script("other", "echo cat 9.1");
+    place.script("broken", "exit 1");
+    place.put("empty", "");
+    place.put("text", "I am a text.\n".repeat(1000));
+    let mut arm64 = vec![0; 4096];
+    arm64[56..60].copy_from_slice(b"ARM\x64");
+    place.put("arm64", arm64);
+    errors("qemus-and-kernels.txt", &place);
 }

@@ -148,7 +148,7 @@ fn subcommands(help: &str) -> Vec<String> {
 pub fn help_pages(command: &[String]) -> Vec<(String, String)> {
     let help = output(Command::new(env!("CARGO_BIN_EXE_vmtax")).args(command).arg("--help"));
     let mut pages = Vec::new();
-    let has_commands = command.is_empty() || help.contains("<COMMAND>");
+    let has_commands = command.is_empty() || help.contains("\nCommands:\n");
     for name in subcommands(&help).into_iter().filter(|name| has_commands && name != "help" && name != "vmtax") {
         let inner = [command, &[name]].concat();
         pages.extend(help_pages(&inner));

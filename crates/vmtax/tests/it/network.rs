@@ -1,8 +1,8 @@
 //! Round trips over the network, followed through a real guest, QEMU, each backend and the host's stack.
 
 use crate::common::{
-    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Signal, json, kernel, number, packet_delaying_qemu, passes,
-    passt, passt_with_vhost_user, path_with_delaying_passt, trials, until,
+    ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Signal, fast_guest, json, kernel, number, packet_delaying_qemu,
+    passes, passt, passt_with_vhost_user, path_with_delaying_passt, trials, until,
 };
 use crate::matrix::fetched;
 use serde_json::Value;
@@ -207,8 +207,9 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
     let place = Place::new();
     place.script("bin/passt", "echo 'user namespaces are forbidden' >&2; exit 1");
     let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
-    let words = "layers --device net count=100 --machine tcg --rounds 1 --vary backend=tap,passt --dir";
-    let run = place.vmtax(words).arg(place.runs()).env("PATH", path).start(120).outcome();
+    let guest = fast_guest().1;
+    let words = format!("layers --device net count=100 --rounds 1 {guest} --vary backend=tap,passt --dir");
+    let run = place.vmtax(&words).arg(place.runs()).env("PATH", path).start(120).outcome();
     let said = format!("{}{}", run.stdout, run.stderr);
     for text in ["passt does not answer", "user namespaces are forbidden", "use backend=user", "host stack receives"] {
         assert!(said.contains(text), "no '{text}' in {said}");
@@ -257,14 +258,14 @@ fn every_workload_of_the_network_goes_through_each_backend() {
     let variant = |backend: &&str| format!("[[variant]]\nname = '{backend}'\nset = {{ backend = '{backend}' }}\n");
     let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
     let plan = [
-        "rounds = 1\nmachines = ['native', 'tcg']\n".to_owned(),
+        "rounds = 1\n".to_owned(),
         workload("net-rr", "protocol = 'tcp', connect = 'each', connections = 4, count = 400, time = 0"),
         workload("net-stream", "direction = 'receive', time = 0.5"),
         workload("net-pps", "time = 0.5"),
         backends.iter().map(variant).collect(),
     ];
     let plan = place.put("plan.toml", plan.concat());
-    place.vmtax("run --dir").arg(place.runs()).arg(plan).start(240).outcome().exits(0);
+    place.run(&format!("--machine native {}", fast_guest().1)).arg(plan).start(240).outcome().exits(0);
     let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
     for backend in
         ["", "tap", "user", "passt"].iter().filter(|backend| backend.is_empty() || backends.contains(backend))
@@ -287,9 +288,10 @@ fn a_killed_run_leaves_no_namespace_and_no_process() {
     let before = namespaces();
     let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
     let native = "run net-rr time=60 --rounds 1 --machine native --dir".to_owned();
-    let guests = backends.iter().map(|backend| {
-        format!("layers --device net time=60 count=0 --rounds 1 --machine tcg --set backend={backend} --dir")
-    });
+    let guest = fast_guest().1;
+    let guests = backends
+        .iter()
+        .map(|backend| format!("layers --device net time=60 count=0 --rounds 1 {guest} --set backend={backend} --dir"));
     for words in [native].into_iter().chain(guests) {
         let mut run = place.vmtax(&words).arg(place.runs()).start(60);
         run.until("the echo server", |place| {

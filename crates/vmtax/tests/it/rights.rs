@@ -1,8 +1,8 @@
 //! What a guest that takes over its QEMU has on the host, and what a guest leaves there.
 
-use crate::common::{Place, Process, Running, Signal, is_root, root_methods, send};
+use crate::common::{Place, Process, Running, Signal, fast_guest, is_root, root_methods, send};
 use crate::exec::exec;
-use crate::share::{LONG, SMALL_TREE, plan};
+use crate::share::{LONG, SMALL_TREE, fastest, plan};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -70,7 +70,7 @@ fn the_qemu_of_a_guest_with_a_share_has_what_the_share_needs() {
         let place = Place::new();
         let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
         let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", set)], &workloads));
-        let mut run = place.run("--json").arg(plan).start(400).until_trials(1);
+        let mut run = place.run(&fastest(set)).arg(plan).start(400).until_trials(1);
         check(&mut run, capabilities, set);
         run.outcome().exits(130);
     }
@@ -89,7 +89,7 @@ fn the_qemu_of_a_command_has_what_its_files_need() {
     ] {
         let place = Place::new();
         let out = place.path("out");
-        let words = format!("--machine tcg --boot-timeout 150 {options}");
+        let words = format!("{} --boot-timeout 150 {options}", fast_guest().1);
         let start = exec(&place, &words, &["sh", "-c", "echo ready; sleep 60"]);
         let mut run = start.stdout(fs::File::create(&out).unwrap()).start(400);
         run.until("the command is ready", |_| fs::read_to_string(&out).unwrap().contains("ready").then_some(()));
@@ -139,7 +139,7 @@ fn a_killed_watchdog_takes_its_guest_along() {
         let place = Place::new();
         let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
         let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", options)], &workloads));
-        let mut run = place.run("--json").arg(plan).start(400).until_trials(1);
+        let mut run = place.run(&fastest(options)).arg(plan).start(400).until_trials(1);
         let watchdog = run.until("a watchdog", |place| {
             place.processes().into_iter().find(|p| p.command.contains(" watchdog ") && p.command.contains("-no-reboot"))
         });
@@ -163,7 +163,7 @@ fn a_guest_ends_with_its_controller_and_watchdogs() {
             Some(options) => {
                 let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
                 let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", options)], &workloads));
-                place.run("--json").arg(plan).start(400).until_trials(1)
+                place.run(&fastest(options)).arg(plan).start(400).until_trials(1)
             }
         };
         run.until("a QEMU", qemu);

@@ -1,9 +1,11 @@
 //! What goes wrong with a shared tree: what is not available, servers that die, guests that spoil it, limits.
 
-use crate::common::{Place, Signal, binary, is_root, json, kernel, send, trials};
-use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};
+use crate::common::{Place, Signal, binary, fast_guest, files_below, is_root, json, kernel, send, trials};
+use crate::share::{CPU, LONG, SMALL_TREE, fastest, plan, run, run_fast, served, trial};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 #[test]
 fn a_guest_that_spoils_its_folder_does_not_spoil_the_next() {
@@ -12,7 +14,8 @@ fn a_guest_that_spoils_its_folder_does_not_spoil_the_next() {
     let workloads = "name = \"bonnie\"\noptions = { size = 0, files = 16 }\n[[workload]]\nname = \"cpu\"\noptions = { \
                      time = 4 }";
     let text = plan(SMALL_TREE, &[("9p", "share = \"9p\"")], workloads).replace("rounds = 1", "rounds = 3");
-    let mut run = place.run("--json").arg(place.put("plan.toml", text)).start(240);
+    let words = format!("--json {}", fast_guest().1);
+    let mut run = place.run(&words).arg(place.put("plan.toml", text)).start(240);
     let mut tree_after = |trials: usize| {
         run.until("a trial's end", |place| {
             let run = fs::read_dir(place.runs()).ok()?.flatten().next()?.path();
@@ -46,9 +49,9 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
         "name = \"fids\"\noptions = { count = 900, how = \"held\", samples = 10 }",
     );
     let plan = place.put("plan.toml", plan);
-    let line = "ulimit -n 800; exec \"$0\" run --json --dir \"$1\" \"$2\"";
+    let line = "ulimit -n 800; exec \"$0\" run --json --dir \"$@\"";
     let run = place.program("sh").arg("-c").arg(line).arg(binary());
-    let report = json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(0).stdout);
+    let report = json(&run.arg(place.runs()).arg(plan).words(&fast_guest().1).start(120).outcome().exits(0).stdout);
     let trial = trial(&report, "9p");
     let few = trial["warnings"].as_array().unwrap().iter().find(|w| w["warning"] == "few-open-files");
     let limit = few.map(|warning| &warning["limit"]);
@@ -86,7 +89,7 @@ fn a_way_that_cannot_be_had_is_named_and_the_rest_runs() {
         ("tiny", "share = \"9p\", \"share.msize\" = \"1\""),
         ("9p", "share = \"9p\""),
     ];
-    let report = json(&run(&place, &plan(SMALL_TREE, &variants, CPU)).exits(2).stdout);
+    let report = json(&run_fast(&place, &plan(SMALL_TREE, &variants, CPU)).exits(2).stdout);
     let error = |name| trial(&report, name)["error"].as_str().unwrap_or_default().to_owned();
     assert!(error("none").contains("/no/virtiofsd"), "{}", error("none"));
     assert!(error("bad").contains("failing ended") && error("bad").contains("it broke"), "{}", error("bad"));
@@ -118,28 +121,35 @@ fn is_server(command: &str) -> bool {
 #[test]
 #[ignore = "needs root"]
 fn a_server_that_dies_costs_its_trials_and_no_others() {
-    for (name, set) in &served()[1..] {
-        let place = Place::new();
-        let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
-        let variants = [(*name, *set), ("9p", "share = \"9p\"")];
-        let text = plan(SMALL_TREE, &variants, &workloads).replace("time = 60", "time = 8");
-        let mut run = place.run("--json --seed 3").arg(place.put("plan.toml", text)).start(120);
+    let place = Place::new();
+    let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
+    let text = plan(SMALL_TREE, &served(), &workloads).replace("time = 60", "time = 8");
+    let mut run = place.run("--json --seed 3").arg(place.put("plan.toml", text)).start(120);
+    // 9p has none.
+    let others = served().len() - 1;
+    let mut killed = Vec::new();
+    while killed.len() < others {
         let server = run.until("a server at work", |place| {
-            let here = || place.processes().into_iter().find(|p| is_server(&p.command)).map(|p| p.pid);
-            let asked = crate::common::files_below(&place.runs()).into_iter().any(|p| {
-                p.ends_with("trial.json") && fs::read_to_string(&p).is_ok_and(|t| t.contains(&format!("\"{name}\"")))
-            });
-            asked.then(here).flatten()
+            let is_new = |pid: &u32| !killed.contains(pid);
+            let here = || place.processes().into_iter().filter(|p| is_server(&p.command)).map(|p| p.pid).find(is_new);
+            let is_asked = |path: &PathBuf| {
+                path.ends_with("trial.json")
+                    && fs::read_to_string(path).is_ok_and(|t| t.contains("\"memory\"") && !t.contains("\"9p\""))
+            };
+            let asked = files_below(&place.runs()).into_iter().filter(is_asked).count();
+            (asked > killed.len()).then(here).flatten()
         });
         send(server, Signal::KILL);
-        let report = json(&run.outcome().exits(2).stdout);
-        let ends: Vec<(&str, &str)> =
-            trials(&report).iter().map(|t| (t["variant"].as_str().unwrap(), t["outcome"].as_str().unwrap())).collect();
-        assert_eq!(ends.iter().filter(|(_, end)| *end == "failed").count(), 1, "{ends:?}");
-        let failed = trials(&report).iter().find(|t| t["outcome"] == "failed").unwrap();
-        let error = failed["error"].as_str().unwrap();
-        assert!(error.contains("ended while running cpu") && error.contains("server.log"), "{error}");
-        assert_eq!(failed["variant"], *name);
+        killed.push(server);
+    }
+    let report = json(&run.outcome().exits(2).stdout);
+    assert_eq!(trials(&report).iter().filter(|trial| trial["outcome"] == "done").count(), others + 2, "{report}");
+    for (name, _) in &served()[1..] {
+        let failed = |trial: &&Value| trial["variant"] == *name && trial["outcome"] == "failed";
+        let failed: Vec<&Value> = trials(&report).iter().filter(failed).collect();
+        let error = failed[0]["error"].as_str().unwrap();
+        assert!(failed.len() == 1 && error.contains("ended while running cpu"), "{error}");
+        assert!(error.contains("server.log"), "{error}");
     }
 }
 
@@ -149,7 +159,7 @@ fn a_killed_controller_takes_its_server_along() {
         let place = Place::new();
         let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
         let text = plan(SMALL_TREE, &[(name, set)], &workloads);
-        let run = place.run("").arg(place.put("plan.toml", text)).start(120).until_trials(1);
+        let run = place.run(&fastest(set)).arg(place.put("plan.toml", text)).start(120).until_trials(1);
         let servers = place.processes().iter().filter(|p| is_server(&p.command)).count();
         assert_eq!(servers > 0, name != "9p", "{name}");
         run.signal(Signal::KILL);
@@ -162,23 +172,22 @@ fn a_killed_controller_takes_its_server_along() {
 #[ignore = "needs root"]
 fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
     let ways = [("nfs3", "share = \"nfs3\""), ("nfs4", "share = \"nfs4\""), ("9p", "share = \"9p\"")];
-    let hide = |what: &str| {
+    let hide = |what: &str, guest: &str| {
         let place = Place::new();
         let plan = place.put("plan.toml", plan(SMALL_TREE, &ways, CPU));
         // Among mounts that only this run sees.
-        let line =
-            format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --dir \"$1\" \"$2\"");
+        let line = format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --dir \"$@\"");
         let run = place.program("unshare").words("-m sh -c").arg(line).arg(binary());
-        json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(2).stdout)
+        json(&run.arg(place.runs()).arg(plan).words(guest).start(120).outcome().exits(2).stdout)
     };
-    let report = hide("$(command -v rpcbind)");
+    let report = hide("$(command -v rpcbind)", "");
     let error = |report: &_, name| trial(report, name)["error"].as_str().unwrap_or_default().to_owned();
     assert!(error(&report, "nfs3").contains("needs rpcbind"), "{report}");
     assert_eq!(
         [trial(&report, "nfs4")["outcome"].as_str(), trial(&report, "9p")["outcome"].as_str()],
         [Some("done"); 2]
     );
-    let report = hide("/dev/loop*");
+    let report = hide("/dev/loop*", &fast_guest().1);
     for name in ["nfs3", "nfs4"] {
         let error = error(&report, name);
         assert!(error.contains("loop device") && error.contains("the server's root folder"), "{error}");

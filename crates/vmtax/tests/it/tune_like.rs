@@ -134,8 +134,12 @@ fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
     };
     let before = dry(&like);
     assert_eq!(before["variant"][0]["set"]["bus"].as_str(), Some("ide"), "{before:?}");
-    let file = few(&place, &before, &[REMEDY]);
-    let outcome = place.vmtax("run --json --output out").arg(&file).start(900).outcome().exits(0);
+    // The micro-guest, of which dozens boot in seconds, has no driver for IDE.
+    let mut quick = before.clone();
+    quick["machines"] = toml::Value::Array(vec!["micro-tcg".into()]);
+    quick["variant"][0]["set"].as_table_mut().unwrap().remove("bus");
+    let file = few(&place, &quick, &[REMEDY]);
+    let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
     let outcome = outcome.says("screening: 1 change").says("confirmation of without throttling.iops-total");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), [REMEDY], "{found:#}");

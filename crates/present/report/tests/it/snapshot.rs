@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// Compares pages, by their file's name, with the files of a directory, which has no others; `UPDATE_EXPECT=1` writes them. Fails
-/// with the lines that differ.
+/// Compares one page, or all pages of a directory, with the files there, by name; `UPDATE_EXPECT=1` writes them. Fails with the
+/// lines that differ.
 pub fn compare(directory: &Path, pages: &BTreeMap<String, String>) {
     let is_update = env::var_os("UPDATE_EXPECT").is_some();
     let found = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages").join(directory.file_name().unwrap());
@@ -28,7 +28,8 @@ pub fn compare(directory: &Path, pages: &BTreeMap<String, String>) {
         differences += &String::from_utf8_lossy(&diff.stdout);
     }
     let files = fs::read_dir(directory).unwrap().flatten().filter(|entry| entry.file_type().unwrap().is_file());
-    for stale in files.filter(|file| !pages.contains_key(file.file_name().to_str().unwrap())) {
+    let is_stale = |name: &str| pages.len() > 1 && !pages.contains_key(name);
+    for stale in files.filter(|file| is_stale(file.file_name().to_str().unwrap())) {
         match is_update {
             true => fs::remove_file(stale.path()).unwrap(),
             false => differences += &format!("{}: no test makes this page\n", stale.path().display()),

@@ -101,8 +101,9 @@ mod tests {
         assert_eq!(shared_socket::listener(&stream), Some(own));
         // The command line of another process names the socket of this one.
         let line = format!("sleep 30 -qmp unix:{}", path.display());
-        let mut other =
-            std::process::Command::new("sh").args(["-c", "sleep 30; :"]).args(line.split(' ')).spawn().unwrap();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "read -r line"]).args(line.split(' ')).stdin(std::process::Stdio::piped());
+        let mut other = shell.spawn().unwrap();
         let until = std::time::Instant::now() + Duration::from_secs(20);
         let why = loop {
             let why = monitor(other.id() as i32).unwrap_err().to_string();
