@@ -1,6 +1,6 @@
 //! The engine: tables give way until they fit, and no text is a mark of Markdown.
 
-use crate::common::assert_within;
+use crate::well_formed::assert_within;
 use vmtax_report::{Block, Cell, Column, Notice, Report, Section, Style, Table};
 
 fn of(table: Table) -> Report<'static> {

@@ -1,6 +1,7 @@
 //! The reports of exits.
 
-use crate::common::{assert_balanced, assert_within, exits::exits};
+use crate::common::exits::exits;
+use crate::well_formed::{assert_balanced, assert_within};
 use vmtax_model::ExitFindings;
 use vmtax_report::{Style, exits, findings_json};
 

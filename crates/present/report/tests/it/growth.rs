@@ -1,7 +1,7 @@
 //! The reports of growth, and of a case.
 
 use crate::common::studies::{grown, reproduced};
-use crate::common::{assert_balanced, assert_within};
+use crate::well_formed::{assert_balanced, assert_within};
 use vmtax_model::{GrowthFindings, Machine, MissingStep, ReproductionFindings};
 use vmtax_report::{Style, growth, json, reproduction};
 

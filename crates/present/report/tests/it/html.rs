@@ -1,6 +1,7 @@
 //! The HTML report: well-formed, self-contained, complete, and proof against what guests send.
 
-use crate::common::{self, assert_balanced, findings, recording, trial_mut};
+use crate::common::{self, findings, recording, trial_mut};
+use crate::well_formed::assert_balanced;
 use vmtax_model::{Estimate, Machine, Outcome, WorkloadName};
 use vmtax_report::overhead;
 

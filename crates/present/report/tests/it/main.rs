@@ -14,3 +14,4 @@ mod layers;
 mod pages;
 mod snapshot;
 mod terminal;
+mod well_formed;

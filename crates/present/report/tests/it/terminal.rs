@@ -1,6 +1,7 @@
 //! The terminal report: fits the width, obeys nothing that a guest sends.
 
-use crate::common::{self, assert_within, findings, recording, trial_mut};
+use crate::common::{self, findings, recording, trial_mut};
+use crate::well_formed::assert_within;
 use vmtax_model::{Findings, Interval, Machine, Metric, Outcome, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
