@@ -1,6 +1,6 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, fast_guest, files_below, json, read_delaying_qemu, skipped, trials};
+use crate::common::{Place, Signal, files_below, json, read_delaying_qemu, skipped, trials};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -91,8 +91,7 @@ fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
 fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
     let place = Place::new();
     // A read of 64 KiB becomes sixteen requests.
-    let guest = fast_guest().1;
-    let words = format!("default block-queue.max_sectors_kb=4 {guest} --rounds 8 --repeats 1 --budget 4m");
+    let words = "default block-queue.max_sectors_kb=4 --machine tcg --rounds 8 --repeats 1 --budget 4m";
     let read = "disk disk.bs=64K disk.count=30 disk.time=0";
     compare(&place, &format!("{words} -- {read}")).start(300).outcome().exits(0);
     let recording = place.recording();
@@ -110,7 +109,7 @@ fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
     let faster = usual.iter().flat_map(|usual| cut.iter().map(move |cut| usual < cut)).filter(|is| *is).count();
     assert!(faster * 10 > usual.len() * cut.len() * 8, "{usual:?} {cut:?}");
 
-    compare(&place, &format!("default block-queue.no-such=1 {guest} -- disk"))
+    compare(&place, "default block-queue.no-such=1 --machine tcg -- disk")
         .start(100)
         .outcome()
         .exits(2)

@@ -258,7 +258,7 @@ fn every_workload_of_the_network_goes_through_each_backend() {
     let variant = |backend: &&str| format!("[[variant]]\nname = '{backend}'\nset = {{ backend = '{backend}' }}\n");
     let backends: &[&str] = if passt().is_some() { &["tap", "user", "passt"] } else { &["tap", "user"] };
     let plan = [
-        "rounds = 1\n".to_owned(),
+        "rounds = 1\nmachines = ['native', 'tcg']\n".to_owned(),
         workload("net-rr", "protocol = 'tcp', connect = 'each', connections = 4, count = 400, time = 0"),
         workload("net-stream", "direction = 'receive', time = 0.5"),
         workload("net-pps", "time = 0.5"),

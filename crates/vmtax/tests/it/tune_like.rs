@@ -138,6 +138,8 @@ fn a_new_domain_and_a_fio_job_give_a_diff_that_makes_it_faster() {
     let mut quick = before.clone();
     quick["machines"] = toml::Value::Array(vec!["micro-tcg".into()]);
     quick["variant"][0]["set"].as_table_mut().unwrap().remove("bus");
+    let requests = [("count".to_owned(), "40".into()), ("time".to_owned(), "0".into())];
+    quick["workload"][0]["options"].as_table_mut().unwrap().extend(requests);
     let file = few(&place, &quick, &[REMEDY]);
     let outcome = place.vmtax("run --json --output out").arg(&file).start(300).outcome().exits(0);
     let outcome = outcome.says("screening: 1 change").says("confirmation of without throttling.iops-total");
