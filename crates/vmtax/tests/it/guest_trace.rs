@@ -137,7 +137,7 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
 }
 
 const READS: &str = "sleep 1; echo READY\n\
-    $vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=30 >/dev/null; ls /run";
+    $vmtax agent run disk --disk $disk rw=randread iodepth=4 count=0 time=45 >/dev/null; ls /run";
 
 #[test]
 #[ignore = "needs root"]
