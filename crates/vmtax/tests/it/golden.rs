@@ -1,4 +1,4 @@
-//! What the program prints, compared whole with files: pages/.
+//! Reports, help and errors of the program, compared whole with files: pages/.
 
 #[path = "../../../present/report/tests/it/snapshot.rs"]
 mod snapshot;

@@ -19,7 +19,7 @@ pub fn run(place: &Place, plan: &str) -> Outcome {
     place.run("--json").arg(place.put("plan.toml", plan)).start(240).outcome()
 }
 
-/// The same in [`fast_guest`].
+/// Runs the plan in the [`fast_guest`] in place of its machines.
 pub fn run_fast(place: &Place, plan: &str) -> Outcome {
     place.run(&format!("--json {}", fast_guest().1)).arg(place.put("plan.toml", plan)).start(240).outcome()
 }

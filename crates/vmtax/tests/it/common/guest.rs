@@ -25,7 +25,7 @@ pub fn kernel() -> &'static Kernel {
     &KERNEL
 }
 
-/// What `vmtax doctor` says of this host, where a guest can be booted.
+/// Facts of this host as `vmtax doctor` prints them, once there is a kernel for guests.
 fn doctor() -> Value {
     let folder = shared("doctor", &[Path::new(binary())], |folder| {
         let place = Place::new();
