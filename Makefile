@@ -43,7 +43,7 @@ lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation wi
 	else echo "Rust $(MSRV) is not installed by rustup: that everything compiles with it is not checked here"; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	cargo-deny --locked check --hide-inclusion-graph bans licenses sources
-	@if cargo-deny --locked fetch db 2>/dev/null; then cargo-deny --locked check --hide-inclusion-graph --disable-fetch advisories; \
+	@if cargo-deny --locked fetch db 2>/dev/null; then cargo-deny --locked --offline check --hide-inclusion-graph advisories; \
 	else echo "The database of RustSec cannot be reached: advisories for dependencies are not checked here"; fi
 	scripts/third-party --check
 	scripts/check-layers
