@@ -1,7 +1,8 @@
 //! `vmtax agent observe` in a guest that others started, joined with the host's trace of its VM.
 
 use crate::common::{
-    Place, Running, START_AGENT, Signal, Start, agent_device, binary, has_agent, json, number, shared_folder, skipped,
+    Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json, kvm_guest_options, number,
+    shared_folder, skipped,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +35,7 @@ impl<'a> Guest<'a> {
         );
         let said = place.path("said");
         let start = place.vmtax("exec").arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
-        let start = options(start).words("--machine kvm --rounds 1 -q");
+        let start = start.words(&kvm_guest_options()).words("--machine kvm --rounds 1 -q");
         let qmp = format!("unix:{}/qmp,server=on,wait=off", folder.path().display());
         let start = start.qemu_args(["-drive", &drive, "-device", &device, "-qmp", &qmp]);
         let start = start.qemu_args(agent_device(folder.path()));
@@ -50,12 +51,6 @@ impl<'a> Guest<'a> {
             place.vm()
         })
     }
-}
-
-fn options(start: Start<'_>) -> Start<'_> {
-    let words = format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL);
-    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
-    args.iter().fold(start.words(&words), |start, arg| start.arg("--kernel-arg").arg(arg))
 }
 
 /// The trace that the guest printed as base64 between BEGIN and END.

@@ -2,8 +2,8 @@
 //! the kernel; without it these tests are listed as skipped.
 
 use crate::common::{
-    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, number, passes, shared_folder,
-    trials,
+    Place, START_AGENT, Signal, Start, agent_device, files_below, has_agent, json, kvm_guest_options, number, passes,
+    shared_folder, trials,
 };
 use crate::layers::is_corrected;
 use serde_json::Value;
@@ -17,14 +17,7 @@ const READS: u64 = 1000;
 /// A study of one round in that guest, recorded here.
 pub fn kvm<'a>(place: &'a Place, guest: &KvmGuest, study: &str, words: &str) -> Start<'a> {
     let start = place.vmtax(study).arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
-    options(start, words)
-}
-
-/// The options of that guest besides its kernel, then these words.
-fn options<'a>(start: Start<'a>, words: &str) -> Start<'a> {
-    let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
-    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
-    args.iter().fold(start, |start, arg| start.arg("--kernel-arg").arg(arg)).words(words)
+    start.words(&kvm_guest_options()).words(words)
 }
 
 fn report(place: &Place) -> Value {
@@ -167,7 +160,7 @@ fn a_planted_slowdown_is_found_by_a_comparison() {
     let start = place.vmtax("compare default throttling.iops-total=20").arg("--dir").arg(place.runs());
     let start = start.arg("--set").arg(format!("kernel={}", guest.kernel.display()));
     let words = "--machine kvm --rounds 2 --repeats 1 -- disk count=20 time=0";
-    let outcome = options(start, words).start(180).outcome().exits(0);
+    let outcome = start.words(&kvm_guest_options()).words(words).start(180).outcome().exits(0);
     outcome.shows("too few rounds").shows("QEMU's other threads to");
     let report = report(&place);
     let rows = report["findings"]["against"][0]["rows"].as_array().unwrap();
@@ -196,7 +189,7 @@ fn a_tree_is_read_through_each_share() {
          [[workload]]\nname = 'tree'\n",
     );
     let start = place.vmtax("run --json --dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
-    let report = json(&options(start.arg(plan), "").start(120).outcome().exits(0).stdout);
+    let report = json(&start.arg(plan).words(&kvm_guest_options()).start(120).outcome().exits(0).stdout);
     for (variant, kind) in [("9p", "9p"), ("virtiofs", "virtiofs"), ("disk", "ext4")] {
         let trial = trials(&report).iter().find(|trial| trial["variant"] == variant).unwrap();
         assert_eq!((&trial["outcome"], &trial["machine"]), (&Value::from("done"), &Value::from("kvm")), "{trial}");

@@ -1,7 +1,7 @@
 //! `vmtax tune` of a guest that is booted for it: the planted setting is found and kept, what has no effect is not, and what is
 //! handed over is what a QEMU takes.
 
-use crate::common::{Place, Start, is_root, json, skipped};
+use crate::common::{Place, Start, is_root, json, kvm_guest_options, skipped};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -97,10 +97,7 @@ fn the_layer_that_moved_with_what_is_kept_is_traced_in_a_recording_of_its_own() 
 
 /// The words of that kernel's guest.
 fn guest<'a>(start: Start<'a>, guest: &KvmGuest) -> Start<'a> {
-    let start = start.words("--machine kvm --kernel").arg(&guest.kernel);
-    let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
-    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
-    args.iter().fold(start, |start, arg| start.arg("--kernel-arg").arg(arg))
+    start.words("--machine kvm --kernel").arg(&guest.kernel).words(&kvm_guest_options())
 }
 
 #[test]

@@ -85,15 +85,19 @@ pub fn fast_guest() -> (&'static str, String) {
     let is_native = || doctor()["kvm"]["class"] == "hardware";
     match std::env::var("VMTAX_TEST_KVM_GUEST") {
         Ok(kernel) => {
-            let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
-            let args: String = args.iter().map(|arg| format!(" --kernel-arg={arg}")).collect();
-            let (firmware, cpu) = (KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL);
-            let machine = "--machine-type microvm,pcie=on,rtc=on,acpi=on";
-            ("kvm", format!("--machine kvm --kernel {kernel} --firmware {firmware} --cpu-model {cpu} {machine}{args}"))
+            let machine = "--machine kvm --machine-type microvm,pcie=on,rtc=on,acpi=on";
+            ("kvm", format!("{machine} --kernel {kernel} {}", kvm_guest_options()))
         }
         Err(_) if is_native() => ("kvm", "--machine kvm".to_owned()),
         Err(_) => ("tcg", "--machine tcg".to_owned()),
     }
+}
+
+/// The options of a [`KvmGuest`] besides its kernel.
+pub fn kvm_guest_options() -> String {
+    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
+    let args: String = args.iter().map(|arg| format!(" --kernel-arg={arg}")).collect();
+    format!("--firmware {} --cpu-model {}{args}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL)
 }
 
 /// A program that answers what a QEMU is asked about itself; where a guest is to be started it runs `body` instead,

@@ -11,7 +11,7 @@ mod terminal;
 pub mod traces;
 mod vms;
 
-pub use guest::{fake_qemu, fast_guest, kernel, qemu, wrapped_qemu};
+pub use guest::{fake_qemu, fast_guest, kernel, kvm_guest_options, qemu, wrapped_qemu};
 pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
 pub use passt::{passt, passt_with_vhost_user};
 pub use plant::{
