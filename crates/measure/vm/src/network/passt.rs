@@ -5,6 +5,7 @@ use super::link::{HOST_MAC, mac_bytes};
 use crate::MachineError;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
+use crate::process::peer::Peer;
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
@@ -14,7 +15,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -72,7 +72,7 @@ impl VhostUser {
         let deadline = Instant::now() + setup.guest.boot_timeout();
         while Instant::now() < deadline {
             match self.listener.accept() {
-                Ok((stream, _)) if is_of(&stream, vmm.session()) => {
+                Ok((stream, _)) if Peer::of(&stream).is_some_and(|peer| peer.is_in_session(vmm.session())) => {
                     return spawn(setup, self.namespace, loopback, (stream, NetBackend::VhostUser)).map(Some);
                 }
                 Ok(_) => {}
@@ -86,14 +86,6 @@ impl VhostUser {
         let log = setup.log.join("qemu.log");
         Err(MachineError::NoNetwork(format!("QEMU does not connect to passt: see {}", log.display())))
     }
-}
-
-/// Whether a process of this session has connected. Its user is compared, too: one that ended may have left its number to another.
-fn is_of(stream: &UnixStream, session: i32) -> bool {
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else { return false };
-    let is_in_session = rustix::process::getsid(Some(peer.pid)).is_ok_and(|of| of.as_raw_nonzero().get() == session);
-    let folder = fs::metadata(format!("/proc/{}", peer.pid.as_raw_nonzero()));
-    is_in_session && folder.is_ok_and(|folder| folder.uid() == peer.uid.as_raw())
 }
 
 fn pair() -> Result<(UnixStream, UnixStream), MachineError> {

@@ -1,10 +1,10 @@
 //! The VMs that run on this host, and one of them by what people call it.
 
 use super::handle::Vm;
+use crate::process::peer::Peer;
 use crate::vmm;
 use crate::vmm::qemu::attach::ATTACH_TIMEOUT;
 use crate::vmm::qemu::shared_socket::connect;
-use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -122,7 +122,8 @@ fn by_socket(path: &str) -> Result<i32, FindError> {
         return Err(error("it is a file of another kind"));
     }
     let stream = connect(Path::new(path), ATTACH_TIMEOUT).map_err(|e| error(&e.to_string()))?;
-    let pid = socket_peercred(&stream).map_err(|e| error(&e.to_string()))?.pid.as_raw_nonzero().get();
+    let not_visible = || error("the process that listens there is in a PID namespace that is not visible here");
+    let pid = Peer::of(&stream).ok_or_else(not_visible)?.pid;
     vmm::recognize(pid).map(|_| pid).ok_or_else(|| error(&format!("process {pid} listens there, which is no VMM")))
 }
 

@@ -92,13 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_who_made_the_socket() {
+    fn a_socket_of_another_process_is_not_a_vms_monitor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let own = std::process::id() as i32;
-        let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        assert_eq!(shared_socket::listener(&stream), Some(own));
         // The command line of another process names the socket of this one.
         let line = format!("sleep 30 -qmp unix:{}", path.display());
         let mut shell = std::process::Command::new("sh");

@@ -2,8 +2,8 @@
 
 use super::conversation::Conversation;
 use crate::MachineError;
+use crate::process::peer::Peer;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -34,7 +34,7 @@ impl SharedSocket {
 /// [`MachineError::Monitor`] where it does not listen, or another process does.
 pub(crate) fn connect_to(socket: &SharedSocket, timeout: Duration) -> Result<UnixStream, MachineError> {
     let stream = connect(&socket.path, timeout).map_err(|e| MachineError::Monitor(e.to_string()))?;
-    match listener(&stream) {
+    match Peer::of(&stream).map(|peer| peer.pid) {
         Some(of) if of == socket.pid => Ok(stream),
         of => {
             let of = of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
@@ -63,11 +63,6 @@ pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
-}
-
-/// The process that listens where a stream leads; `None` where it is in a PID namespace that is not visible here.
-pub(crate) fn listener(stream: &UnixStream) -> Option<i32> {
-    socket_peercred(stream).ok().map(|peer| peer.pid.as_raw_nonzero().get())
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+//! The process at the other end of a Unix socket.
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Pid, getsid};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+
+/// The process that connected, or that listens, there, and its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub pid: i32,
+    pub uid: u32,
+}
+
+impl Peer {
+    /// `None` where it is in a PID namespace that is not visible here: the kernel gives it the number 0.
+    pub fn of(stream: &UnixStream) -> Option<Peer> {
+        let peer = getsockopt(stream, PeerCredentials).ok()?;
+        (peer.pid() > 0).then(|| Peer { pid: peer.pid(), uid: peer.uid() })
+    }
+
+    /// Whether it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
+    pub fn is_in_session(self, session: i32) -> bool {
+        let is_in_session = getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
+        let folder = fs::metadata(format!("/proc/{}", self.pid));
+        is_in_session && folder.is_ok_and(|folder| folder.uid() == self.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    const SOCKET: &str = "VMTAX_TEST_SOCKET";
+
+    /// The test runs itself again in a PID namespace, where the listener's process has no number, nor has its own session.
+    #[test]
+    fn who_is_not_visible_has_no_number_and_no_session() {
+        if let Some(path) = std::env::var_os(SOCKET) {
+            assert_eq!(Peer::of(&UnixStream::connect(path).unwrap()), None);
+            let own = Peer::of(&UnixStream::pair().unwrap().0).unwrap();
+            assert_eq!(own.pid, std::process::id() as i32);
+            assert!(!own.is_in_session(own.pid));
+            return;
+        }
+        let namespaces = ["--user", "--map-root-user", "--pid", "--mount-proc", "--fork"];
+        let unshare = |program: &std::path::Path| {
+            let mut command = Command::new("unshare");
+            command.args(namespaces).arg(program);
+            command
+        };
+        if !unshare("true".as_ref()).status().is_ok_and(|status| status.success()) {
+            return vmtax_model::testing::skipped("this host lets no user make a PID namespace");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listens = UnixListener::bind(&path).unwrap();
+        assert_eq!(Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid, std::process::id() as i32);
+        let mut again = unshare(&std::env::current_exe().unwrap());
+        let name = std::thread::current().name().unwrap().to_owned();
+        assert!(again.args(["--exact", &name]).env(SOCKET, &path).status().unwrap().success());
+    }
+}
