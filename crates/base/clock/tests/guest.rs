@@ -61,7 +61,7 @@ fn host() {
     let (initramfs, log) = (folder.path().join("initramfs"), folder.path().join("console.log"));
     vmtax_guests::kernel::initramfs(
         &kernel,
-        &std::env::current_exe().unwrap(),
+        vmtax_guests::kernel::Init { program: &std::env::current_exe().unwrap(), symbols: false },
         &[],
         vmtax_guests::kernel::Purpose::Workloads,
         &[],

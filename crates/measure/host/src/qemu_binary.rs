@@ -1,5 +1,6 @@
 //! What a QEMU binary shows without being started: linked libraries, exported functions, compiled-in texts.
 
+use memchr::memmem;
 use object::read::elf::{Dyn, ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 use std::fs::File;
@@ -46,9 +47,13 @@ pub fn read(path: &Path) -> Option<QemuBinary> {
     push_if(&mut aio, links("libaio.so") || laio, "native");
     push_if(&mut aio, links("liburing.so") || luring, "io_uring");
     let mut trace_backends = Vec::new();
-    push_if(&mut trace_backends, contains(texts, b"virtqueue_pop vq %p") && !openlog, "log");
-    push_if(&mut trace_backends, contains(texts, b"failed to initialize simple tracing backend"), "simple");
-    push_if(&mut trace_backends, contains(texts, b"failed to initialize ftrace backend"), "ftrace");
+    push_if(&mut trace_backends, memmem::find(texts, b"virtqueue_pop vq %p").is_some() && !openlog, "log");
+    push_if(
+        &mut trace_backends,
+        memmem::find(texts, b"failed to initialize simple tracing backend").is_some(),
+        "simple",
+    );
+    push_if(&mut trace_backends, memmem::find(texts, b"failed to initialize ftrace backend").is_some(), "ftrace");
     push_if(&mut trace_backends, links("liblttng-ust"), "ust");
     push_if(&mut trace_backends, file.section_by_name(".note.stapsdt").is_some(), "dtrace");
     Some(QemuBinary { aio, exported_functions, trace_backends })
@@ -71,10 +76,6 @@ fn needed<'data, R: ReadRef<'data>>(file: &ElfFile64<'data, Endianness, R>) -> V
         Some(libraries.filter_map(|entry| strings.get(entry.val32(endian)?).ok()).collect())
     };
     read().unwrap_or_default()
-}
-
-fn contains(texts: &[u8], wanted: &[u8]) -> bool {
-    texts.windows(wanted.len()).any(|window| window == wanted)
 }
 
 #[cfg(test)]

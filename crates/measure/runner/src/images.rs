@@ -2,8 +2,8 @@
 
 use crate::{Requirements, RunError};
 use std::path::{Path, PathBuf};
-use vmtax_guests::kernel::{KernelError, Purpose};
-use vmtax_model::{KernelFacts, Machine, Plan, ShareMethod};
+use vmtax_guests::kernel::{Init, KernelError, Purpose};
+use vmtax_model::{KernelFacts, Machine, Plan, Probes, ShareMethod};
 use vmtax_vm::{Boot, GuestImage, MachineError, Scratch, VmmProgram};
 use vmtax_workload::CheckedPlan;
 
@@ -38,9 +38,9 @@ impl Images {
             }
             let number = images.guests.len();
             let initramfs = scratch.folder().join(format!("initramfs-{number}.cpio"));
-            let program = Path::new("/proc/self/exe");
-            let packed =
-                vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &drivers(plan), &initramfs)?;
+            let symbols = plan.probes.iter().any(|probes| matches!(probes, Probes::Inside(_)));
+            let init = Init { program: Path::new("/proc/self/exe"), symbols };
+            let packed = vmtax_guests::kernel::initramfs(kernel, init, methods, purpose, &drivers(plan), &initramfs)?;
             images.refused.extend(packed.refused);
             let vmlinux = scratch.folder().join(format!("vmlinux-{number}"));
             images.guests.push((kernel.clone(), GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }));

@@ -5,12 +5,16 @@
 use crate::file_error::ResultExt;
 use crate::kernel::command_modules;
 use crate::kernel::error::KernelError;
-use crate::kernel::modules::{Module, Tree, missing};
+use crate::kernel::modules::{COMPRESSED, Module, Tree, missing};
 use crate::kernel::share_modules;
 use cpio::newc::{self, ModeFileType};
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::mem::offset_of;
 use std::path::Path;
 use vmtax_model::{KernelFacts, ShareMethod};
 
@@ -35,6 +39,15 @@ pub enum Purpose {
     },
 }
 
+/// The program that a guest starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Init<'a> {
+    /// Where it is.
+    pub program: &'a Path,
+    /// Whether it keeps the names of its functions, for a profile inside the guest: a quarter of what is unpacked at each boot.
+    pub symbols: bool,
+}
+
 /// What went into an initramfs.
 #[derive(Debug)]
 pub struct Packed {
@@ -46,7 +59,7 @@ pub struct Packed {
 
 /// Writes to `out` an initramfs that starts `init`.
 ///
-/// It holds `init`, byte for byte, as `/init`; the modules of `kernel` decompressed as `/vmtax/modules/NAME.ko`; and
+/// It holds the program of `init` as `/init`; the modules of `kernel` decompressed as `/vmtax/modules/NAME.ko`; and
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
 /// load with `ENODEV` where it serves a CPU feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
@@ -57,7 +70,7 @@ pub struct Packed {
 /// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
 pub fn initramfs(
     kernel: &KernelFacts,
-    init: &Path,
+    init: Init<'_>,
     shares: &[ShareMethod],
     purpose: Purpose,
     drivers: &[&str],
@@ -88,21 +101,28 @@ pub fn initramfs(
         }
         None => Vec::new(),
     };
-    let mut program = File::open(init).reading(init)?;
-    let length = program.metadata().reading(init)?.len();
-    let too_large = |_| io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB");
-    let length = u32::try_from(length).map_err(too_large).reading(init)?;
-
+    let mut program = fs::read(init.program).reading(init.program)?;
+    if !init.symbols {
+        leave_out_symbols(&mut program);
+    }
     let mut archive = Archive { out: BufWriter::new(File::create(out).writing(out)?), entries: 0 };
     let names = modules.iter().map(|module| module.name.clone()).collect();
     lists.insert(0, ("vmtax/modules.list".to_owned(), modules));
-    write(&mut archive, &mut program, length, &lists).writing(out)?;
+    write(&mut archive, &program, &lists).writing(out)?;
     Ok(Packed { modules: names, refused })
 }
 
 /// Whether everything in [`WANTED`] is available, without reading the modules.
 pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
     let Some(root) = &kernel.modules else { return Ok(()) };
+    // The usual places are asked first: the whole tree has hundreds of folders, and each command checks each kernel that is here.
+    let is_there = |place| {
+        let file = format!("kernel/{place}.ko");
+        COMPRESSED.iter().chain(&[""]).any(|end| root.join(format!("{file}{end}")).is_file())
+    };
+    if ["drivers/virtio/virtio_pci", "drivers/block/virtio_blk", "fs/ext4/ext4"].into_iter().all(is_there) {
+        return Ok(());
+    }
     let tree = Tree::open(root)?;
     match WANTED.iter().find(|name| !tree.has(name)) {
         Some(name) => Err(missing(kernel, name)),
@@ -110,13 +130,32 @@ pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
     }
 }
 
-fn write(archive: &mut Archive, program: &mut File, length: u32, lists: &[(String, Vec<Module>)]) -> io::Result<()> {
+/// Shortens an ELF file to what is loaded when it is started: symbols lie behind the last segment, and the table of sections, too.
+fn leave_out_symbols(elf: &mut Vec<u8>) {
+    let end = || {
+        let header = FileHeader64::<Endianness>::parse(elf.as_slice()).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, elf.as_slice()).ok()?;
+        segments.iter().map(|segment| segment.p_offset(endian).saturating_add(segment.p_filesz(endian))).max()
+    };
+    let Some(end) = end().and_then(|end| usize::try_from(end).ok()).filter(|end| *end < elf.len()) else { return };
+    elf.truncate(end);
+    let sections = [
+        offset_of!(FileHeader64<Endianness>, e_shoff)..offset_of!(FileHeader64<Endianness>, e_flags),
+        offset_of!(FileHeader64<Endianness>, e_shnum)..size_of::<FileHeader64<Endianness>>(),
+    ];
+    for field in sections {
+        elf[field].fill(0);
+    }
+}
+
+fn write(archive: &mut Archive, program: &[u8], lists: &[(String, Vec<Module>)]) -> io::Result<()> {
     for folder in ["dev", "proc", "sys", "run", "tmp", "vmtax", "vmtax/modules"] {
         archive.folder(folder)?;
     }
     archive.device("dev/console", 5, 1)?;
     archive.device("dev/null", 1, 3)?;
-    archive.file("init", 0o755, length, program)?;
+    archive.file("init", 0o755, program)?;
     let mut packed = HashSet::new();
     for (name, modules) in lists {
         let mut list = String::new();
@@ -124,11 +163,11 @@ fn write(archive: &mut Archive, program: &mut File, length: u32, lists: &[(Strin
             let path = format!("vmtax/modules/{name}.ko");
             // Two shares may take the same one.
             if packed.insert(name) {
-                archive.file(&path, 0o644, elf.len() as u32, &mut elf.as_slice())?;
+                archive.file(&path, 0o644, elf)?;
             }
             list += &format!("/{path}\n");
         }
-        archive.file(name, 0o644, list.len() as u32, &mut list.as_bytes())?;
+        archive.file(name, 0o644, list.as_bytes())?;
     }
     newc::trailer(&mut archive.out)?;
     archive.out.flush()
@@ -155,15 +194,11 @@ impl Archive {
         entry.write(&mut self.out, 0).finish().map(drop)
     }
 
-    fn file(&mut self, name: &str, mode: u32, length: u32, from: &mut dyn io::Read) -> io::Result<()> {
+    fn file(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
+        let too_large = |_| io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB");
+        let length = u32::try_from(data.len()).map_err(too_large)?;
         let mut entry = self.entry(name, ModeFileType::Regular, mode).write(&mut self.out, length);
-        // A file that shrinks meanwhile would shift every entry after it; one that grows fails in the writer.
-        if io::copy(from, &mut entry)? != u64::from(length) {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("/{name} became shorter while it was packed"),
-            ));
-        }
+        entry.write_all(data)?;
         entry.finish().map(drop)
     }
 }
@@ -173,6 +208,8 @@ mod tests {
     use super::*;
     use crate::kernel::testing::{put, tree};
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
     use vmtax_model::SourceOfKernel;
 
     fn kernel(modules: Option<&Path>) -> KernelFacts {
@@ -207,7 +244,15 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &out).unwrap();
+        let packed = initramfs(
+            &kernel(Some(dir.path())),
+            Init { program: &init, symbols: false },
+            &[],
+            Purpose::Workloads,
+            &[],
+            &out,
+        )
+        .unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -240,7 +285,9 @@ mod tests {
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
         assert_eq!(
-            initramfs(&kernel(None), &init, &[], Purpose::Workloads, &[], &out).unwrap().modules,
+            initramfs(&kernel(None), Init { program: &init, symbols: false }, &[], Purpose::Workloads, &[], &out)
+                .unwrap()
+                .modules,
             Vec::<String>::new()
         );
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
@@ -253,8 +300,15 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &dir.path().join("out"))
-            .unwrap_err();
+        let error = initramfs(
+            &kernel(Some(dir.path())),
+            Init { program: &init, symbols: false },
+            &[],
+            Purpose::Workloads,
+            &[],
+            &dir.path().join("out"),
+        )
+        .unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -269,22 +323,35 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
-        let packed =
-            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &[], &dir.path().join("out")).unwrap();
+        let packed = initramfs(
+            &kernel(Some(dir.path())),
+            Init { program: &init, symbols: false },
+            &[],
+            Purpose::Workloads,
+            &[],
+            &dir.path().join("out"),
+        )
+        .unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
     #[test]
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        let error =
-            initramfs(&kernel(None), &dir.path().join("none"), &[], Purpose::Workloads, &[], &dir.path().join("out"))
-                .unwrap_err();
+        let error = initramfs(
+            &kernel(None),
+            Init { program: &dir.path().join("none"), symbols: false },
+            &[],
+            Purpose::Workloads,
+            &[],
+            &dir.path().join("out"),
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
         let error = initramfs(
             &kernel(None),
-            &dir.path().join("agent"),
+            Init { program: &dir.path().join("agent"), symbols: false },
             &[],
             Purpose::Workloads,
             &[],
@@ -292,5 +359,22 @@ mod tests {
         )
         .unwrap_err();
         assert!(matches!(error, KernelError::File(_)), "{error}");
+    }
+
+    #[test]
+    fn a_program_without_symbols_is_shorter_and_starts() {
+        let (dir, own) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
+        let size = |symbols| {
+            let (out, copy) = (dir.path().join("out"), dir.path().join("init"));
+            initramfs(&kernel(None), Init { program: &own, symbols }, &[], Purpose::Workloads, &[], &out).unwrap();
+            let init = unpack(&out).remove("init").unwrap().2;
+            put(&copy, &init);
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+            assert!(Command::new(&copy).arg("--list").output().unwrap().status.success(), "symbols: {symbols}");
+            init.len()
+        };
+        let (with, without) = (size(true), size(false));
+        assert_eq!(with as u64, fs::metadata(&own).unwrap().len());
+        assert!(without * 20 < with * 19, "{without} of {with} bytes are left");
     }
 }

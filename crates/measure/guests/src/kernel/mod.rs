@@ -22,5 +22,5 @@ pub use crate::apt::cache_dir;
 pub use error::KernelError;
 pub use fetch::{available, fetch, is_name, list_fetchable};
 pub use find::{Found, find, given, suites};
-pub use initramfs::{Packed, Purpose, initramfs};
+pub use initramfs::{Init, Packed, Purpose, initramfs};
 pub use vmlinux::unpack_vmlinux;

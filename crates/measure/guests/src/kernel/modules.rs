@@ -14,6 +14,9 @@ use vmtax_model::KernelFacts;
 /// No module comes near this length once decompressed; a damaged or hostile one could.
 const LARGEST_MODULE: u64 = 64 << 20;
 
+/// How names of compressed modules end.
+pub(crate) const COMPRESSED: [&str; 3] = [".xz", ".zst", ".gz"];
+
 /// The modules of one kernel.
 pub(crate) struct Tree {
     /// By canonical name.
@@ -138,7 +141,7 @@ pub(crate) fn missing(kernel: &KernelFacts, module: &str) -> KernelError {
 
 /// `virtio-rng.ko.xz` is `virtio_rng`; `None` for what is no module.
 pub(crate) fn module_name(file: &str) -> Option<String> {
-    let plain = [".xz", ".zst", ".gz"].iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file);
+    let plain = COMPRESSED.iter().find_map(|end| file.strip_suffix(end)).unwrap_or(file);
     plain.strip_suffix(".ko").filter(|stem| !stem.is_empty()).map(canonical)
 }
 

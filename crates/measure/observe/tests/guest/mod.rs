@@ -134,7 +134,7 @@ impl Guest {
         let (initramfs, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
         vmtax_guests::kernel::initramfs(
             kernel,
-            &std::env::current_exe().unwrap(),
+            vmtax_guests::kernel::Init { program: &std::env::current_exe().unwrap(), symbols: false },
             &[],
             vmtax_guests::kernel::Purpose::Workloads,
             &[],

@@ -11,7 +11,6 @@ use crate::sandbox::namespaces::Namespaces;
 use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt;
