@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use vmtax_model::Role;
 use vmtax_model::testing::{listed, skipped};
-use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
+use vmtax_observe::{ProbeSet, Tracer, host_disk, tracefs, uprobes};
 use vmtax_vm::{PROBE_POINTS, Vm};
 
 const READS: u64 = 300;
@@ -24,8 +24,8 @@ fn main() {
     if listed("points_fire_once_a_request") {
         return;
     }
-    if !rustix::process::getuid().is_root() || !fs::exists("/sys/kernel/tracing/instances").unwrap() {
-        return skipped("needs root and tracefs");
+    if let Err(why) = tracefs() {
+        return skipped(&format!("needs root and tracefs: {why}"));
     }
     for (aio, iothread) in [("threads", false), ("native", false), ("io_uring", false), ("native", true)] {
         let Some(mut guest) = Guest::start(aio, iothread, None) else { return };
@@ -88,7 +88,7 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
 fn hits() -> BTreeMap<String, u64> {
     let mut hits = BTreeMap::new();
     let ours = format!("vmtax-{}-", std::process::id());
-    for entry in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
+    for entry in fs::read_dir(tracefs().unwrap().join("instances")).unwrap().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&ours) {
             let text = fs::read(entry.path().join("trace")).unwrap();
             for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.starts_with('#')) {

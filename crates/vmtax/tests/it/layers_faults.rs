@@ -180,11 +180,15 @@ fn too_few_open_files_are_an_error_of_an_export() {
     let place = Place::new();
     copy(&recording(), &place.path("copy"));
     let mut statuses = Vec::new();
-    for limit in 3..12 {
+    // Whoever started the tests may have left it some open files.
+    for limit in 3..32 {
         let export = format!("ulimit -n {limit}; exec {} export copy --parquet table", binary());
         let outcome = place.program("sh").arg("-c").arg(export).outcome();
         statuses.push(outcome.status);
         assert!(outcome.status == Some(0) || outcome.stderr.contains("ulimit -n"), "{outcome}");
+        if outcome.status == Some(0) {
+            break;
+        }
     }
     assert!(statuses.contains(&Some(0)) && statuses.contains(&Some(2)), "{statuses:?}");
 }

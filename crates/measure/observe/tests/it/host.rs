@@ -5,31 +5,34 @@
 use std::arch::global_asm;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::testing::skipped;
 use vmtax_model::{EventKind, Side};
-use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces};
-
-const ROOT: &str = "/sys/kernel/tracing";
+use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs};
 
 /// Tests check what is left of all tracers of this process, so one runs at a time.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
-    if !Path::new(ROOT).join("instances").exists() {
-        skipped(&format!("needs tracefs on {ROOT}"));
+    if let Err(why) = tracefs() {
+        skipped(&format!("needs root and tracefs: {why}"));
         return None;
     }
     Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
+/// Where tracefs is mounted, if in no folder.
+fn root() -> PathBuf {
+    tracefs().unwrap()
+}
+
 /// Instances and probe definitions with `part` in their names.
 fn left(part: &str) -> Vec<String> {
-    let instances = fs::read_dir(Path::new(ROOT).join("instances")).unwrap().flatten();
+    let instances = fs::read_dir(root().join("instances")).unwrap().flatten();
     let mut found: Vec<String> = instances.map(|e| e.file_name().into_string().unwrap()).collect();
-    found.extend(fs::read_to_string(Path::new(ROOT).join("uprobe_events")).unwrap().lines().map(str::to_owned));
+    found.extend(fs::read_to_string(root().join("uprobe_events")).unwrap().lines().map(str::to_owned));
     found.retain(|name| name.contains(part));
     found
 }
@@ -213,7 +216,7 @@ fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
     }
     // As a killed process leaves them: the instance listens to the probe.
     let listening = format!("instances/vmtax-{gone}-0-bound/events/vmtax_{gone}_0/pop/enable");
-    fs::write(Path::new(ROOT).join(listening), "1").unwrap();
+    fs::write(root().join(listening), "1").unwrap();
     drop(dead);
     remove_stale_traces();
     assert_eq!(left(&format!("vmtax-{gone}-")), [] as [&str; 0]);
@@ -231,7 +234,7 @@ fn an_instance_in_use_cannot_be_removed_by_others() {
     let set = ProbeSet { free: vec![event("sched", &["sched_switch"], None)], ..ProbeSet::default() };
     let tracer = Tracer::start(&set, 64).unwrap();
     let name = of_this_process().remove(0);
-    assert!(fs::remove_dir(Path::new(ROOT).join("instances").join(&name)).is_err());
+    assert!(fs::remove_dir(root().join("instances").join(&name)).is_err());
     drop(tracer);
     assert_eq!(of_this_process(), [] as [&str; 0]);
 }
@@ -330,7 +333,7 @@ struct Made {
 
 impl Made {
     fn instance(&mut self, name: &str) {
-        let path = Path::new(ROOT).join("instances").join(name);
+        let path = root().join("instances").join(name);
         fs::create_dir(&path).unwrap();
         self.instances.push(path);
     }
@@ -342,7 +345,7 @@ impl Made {
 }
 
 fn append(text: &str) -> std::io::Result<()> {
-    let list = Path::new(ROOT).join("uprobe_events");
+    let list = root().join("uprobe_events");
     std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(list)?, text.as_bytes())
 }
 
