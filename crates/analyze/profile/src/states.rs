@@ -11,9 +11,10 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// Each thread's states: of the scheduler's events, which have each moment; without them of the scheduler's own sums between
-/// wall-clock samples, which are nothing where there was one; else of the samples alone. `wall`, with how long was sampled by
-/// the wall clock, s. `None` where there is none of them.
+/// Each thread's states over the whole time: of the scheduler's events, which have each moment of its beginning, and of the
+/// scheduler's own sums between the wall-clock samples that follow, which are nothing where there was one; each for its part of
+/// the time. Without both, of the samples alone. `wall`, with how long was sampled by the wall clock, s. `None` where there is
+/// none of them.
 pub(crate) fn of(
     wall: Option<(&WallFindings, f64)>,
     schedule: Option<&ScheduleFindings>,
@@ -28,7 +29,15 @@ pub(crate) fn of(
         (Some(schedule), ..) => {
             let seen = |tid| wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid));
             let of = |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
-            (StateSource::SchedulerEvents, schedule.seconds, schedule.threads.iter().map(of).collect())
+            let events: Vec<ThreadStates> = schedule.threads.iter().map(of).collect();
+            match counted {
+                Some((wall, seconds)) => {
+                    let counters = wall.threads.iter().map(|thread| sampled(thread, role(thread.tid))).collect();
+                    let threads = one_after_the_other(events, schedule.seconds, counters, seconds);
+                    (StateSource::SchedulerEventsThenCounters, schedule.seconds + seconds, threads)
+                }
+                None => (StateSource::SchedulerEvents, schedule.seconds, events),
+            }
         }
         (None, Some((wall, seconds)), _) => {
             (StateSource::SchedulerCounters, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
@@ -46,6 +55,43 @@ pub(crate) fn of(
     let evidence = Evidence { threads: &threads, cgroup, contention: contention.as_ref(), ..Evidence::default() };
     let advice = vmtax_rules::advice(&evidence);
     Some(StateFindings { seconds, source, threads, contention, advice })
+}
+
+/// The states of each thread over two periods, of lengths in s. One that is known in one of them alone began or ended meanwhile.
+fn one_after_the_other(
+    first: Vec<ThreadStates>,
+    first_s: f64,
+    second: Vec<ThreadStates>,
+    second_s: f64,
+) -> Vec<ThreadStates> {
+    let mut all = first;
+    for mut later in second {
+        let Some(thread) = all.iter_mut().find(|thread| thread.tid == later.tid) else {
+            all.push(later);
+            continue;
+        };
+        let part = second_s / (first_s + second_s).max(f64::MIN_POSITIVE);
+        whole(thread);
+        whole(&mut later);
+        thread.waits.iter_mut().for_each(|wait| wait.fraction *= 1.0 - part);
+        thread.running += part * (later.running - thread.running);
+        thread.runnable =
+            thread.runnable.zip(later.runnable).map(|(at_first, then)| at_first + part * (then - at_first));
+        for wait in later.waits {
+            // Events name no functions of the program: such a wait is the same as one in which samples saw some.
+            let is_same = |w: &&mut StateWait| {
+                (w.reason, &w.call) == (wait.reason, &wait.call) && (w.below == wait.below || w.below.is_empty())
+            };
+            match thread.waits.iter_mut().find(is_same) {
+                Some(same) => {
+                    same.fraction += part * wait.fraction;
+                    same.below = wait.below;
+                }
+                None => thread.waits.push(StateWait { fraction: part * wait.fraction, ..wait }),
+            }
+        }
+    }
+    all
 }
 
 /// Of the time, running or runnable.
@@ -219,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schedulers_events_come_first_and_a_vcpu_waits_for_its_guest() {
+    fn times_are_the_schedulers_and_a_vcpu_waits_for_its_guest() {
         let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
         let found = of(Some((&counted, 8.0)), None, Some(&vm), None).unwrap();
         assert_eq!((found.source, found.seconds), (StateSource::SchedulerCounters, 8.0));
@@ -228,13 +274,22 @@ mod tests {
         let rule: Vec<&str> = found.advice.iter().map(|advice| advice.rule.as_str()).collect();
         assert_eq!(rule, ["vcpu-run-queue-wait"]);
         assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("machine.slice")));
-        for counted in [Some((0.3, 0.6)), None] {
-            let found = of(Some((&wall(counted), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
-            assert_eq!(
-                (found.source, found.threads[0].waits[0].reason),
-                (StateSource::SchedulerEvents, WaitFor::Guest)
-            );
-        }
+        let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
+        assert_eq!((found.source, found.threads[0].waits[0].reason), (StateSource::SchedulerEvents, WaitFor::Guest));
+    }
+
+    /// A VM that is suspended after the events, or was until then, is not what its first second says.
+    #[test]
+    fn each_period_counts_for_as_long_as_it_was() {
+        let vm = vm();
+        let found = of(Some((&wall(Some((0.0, 0.04))), 9.0)), Some(&schedule()), Some(&vm), None).unwrap();
+        assert_eq!((found.source, found.seconds), (StateSource::SchedulerEventsThenCounters, 10.0));
+        let vcpu = found.threads.iter().find(|thread| thread.tid == 11).unwrap();
+        assert!((vcpu.running - 0.03).abs() < 1e-9, "{vcpu:?}");
+        assert!((vcpu.runnable.unwrap() - 0.056).abs() < 1e-9, "{vcpu:?}");
+        // Half of the first second, a tenth of the rest by samples; who was in no sample waits for something unknown.
+        let guest: f64 = vcpu.waits.iter().filter(|wait| wait.reason == WaitFor::Guest).map(|w| w.fraction).sum();
+        assert!((guest - (0.05 + 0.09)).abs() < 1e-9, "{vcpu:?}");
     }
 
     /// One wall-clock moment is no period, so the scheduler's sums say nothing between: the events do.
@@ -247,7 +302,7 @@ mod tests {
         schedule.threads[0].runs = 0.09;
         schedule.threads[0].ready = 0.41;
         let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm()), None).unwrap();
-        assert_eq!((found.seconds, found.threads[0].runnable), (1.0, Some(0.41)));
+        assert!((found.seconds - 1.01).abs() < 1e-9 && (found.threads[0].runnable.unwrap() - 0.41).abs() < 0.01);
     }
 
     /// A stripped QEMU has no stack that names the condition at which its pool waits.

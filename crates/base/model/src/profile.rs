@@ -158,6 +158,8 @@ pub enum StateSource {
     SchedulerCounters,
     /// The scheduler's events; what waits are for that began before them, from wall-clock samples.
     SchedulerEvents,
+    /// The scheduler's events of the first second or so, then its own sums, each for its part of the time.
+    SchedulerEventsThenCounters,
     /// Wall-clock samples alone, which do not distinguish running from runnable.
     #[default]
     Samples,

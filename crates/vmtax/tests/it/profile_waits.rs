@@ -1,6 +1,6 @@
 //! `vmtax profile` of what threads wait for: by the clock, by the scheduler's counters and events.
 
-use crate::common::{Ends, Place, binary, compiled, is_root, json, known_program, until};
+use crate::common::{Ends, Place, Signal, binary, compiled, is_root, json, known_program, until};
 use crate::profile::profile;
 use serde_json::Value;
 use std::fs;
@@ -40,7 +40,7 @@ fn no_thread_is_stopped_unless_asked_for() {
     assert!(wait["reason"] == "lock" && wait["below"] == "waits_for_lock", "{states:#?}");
     assert!(wait["fraction"].as_f64().unwrap() > 0.99, "{states:#?}");
     // Only root traces the scheduler.
-    let source = if is_root() { "scheduler-events" } else { "scheduler-counters" };
+    let source = if is_root() { "scheduler-events-then-counters" } else { "scheduler-counters" };
     assert_eq!(found["states"]["source"], source);
     let burner = of("burner");
     let busy = burner["running"].as_f64().unwrap() + burner["runnable"].as_f64().unwrap();
@@ -60,6 +60,26 @@ fn no_thread_is_stopped_unless_asked_for() {
         let calls = fs::read_to_string(place.path("calls")).unwrap();
         assert!(!calls.contains("ptrace("), "{calls}");
     }
+}
+
+/// The trace of the scheduler ends after the first second: what follows counts, too.
+#[test]
+fn a_process_that_is_stopped_meanwhile_did_not_run_all_the_time() {
+    let place = Place::new();
+    let running = place.program("sh").arg("-c").arg("while :; do :; done").start(60);
+    running.settled();
+    let words = format!("profile --json --duration 5 --output out --pid {}", running.pid());
+    let mut profile = place.vmtax(&words).start(60);
+    profile.until("samples are taken", |place| place.path("out").exists().then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    running.signal(Signal::STOP);
+    let found = json(&profile.outcome().exits(0).stdout);
+    running.signal(Signal::CONT);
+    let states = &found["states"];
+    assert!(states["seconds"].as_f64().is_some_and(|seconds| seconds > 4.0), "{states:#}");
+    let thread = &states["threads"][0];
+    let busy = thread["running"].as_f64().unwrap() + thread["runnable"].as_f64().unwrap();
+    assert!((0.1..0.7).contains(&busy), "{states:#}");
 }
 
 #[test]

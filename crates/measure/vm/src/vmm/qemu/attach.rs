@@ -68,7 +68,6 @@ pub(super) fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vmm::qemu::shared_socket;
     use proptest::prelude::*;
 
     fn of(line: &str) -> Vec<String> {

@@ -159,6 +159,9 @@ fn source(found: &StateFindings) -> String {
         StateSource::SchedulerCounters => {
             "Times are from /proc/PID/task/TID/schedstat; what a wait is for, from wall-clock samples."
         }
+        StateSource::SchedulerEventsThenCounters => {
+            "Times are from the scheduler's tracepoints (sched_switch, sched_waking) at first, then from /proc/PID/task/TID/schedstat."
+        }
         StateSource::SchedulerEvents => "Times are from the scheduler's tracepoints (sched_switch, sched_waking).",
         StateSource::Samples => "Wall-clock samples alone: they do not distinguish running from runnable.",
     };
