@@ -11,7 +11,8 @@ pub fn run(data: &[u8]) {
     let (text, record) = data.split_at(at);
     let text = String::from_utf8_lossy(text);
     let _ = PageLayout::parse(&text);
-    let _ = vmtax_trace::symbols(&text);
+    let reasons = vmtax_trace::ExitReasons::from_tables(&vmtax_trace::symbols(&text));
+    assert_eq!(reasons.name(0, 12), "unknown (0xc)");
     let _ = Formats::default().add("fuzz", &text);
 
     // With the fields that every event has, which a fuzzer would have to guess.

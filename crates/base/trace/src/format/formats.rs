@@ -1,7 +1,7 @@
 //! The record layouts of all kinds of events.
 
 use super::field::{Field, Kind};
-use super::symbols::symbols;
+use super::symbols::{Symbols, symbols};
 use super::text::{self, EventId, Parsed};
 use crate::Counts;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Format {
     /// Its fields by name, the common ones among them.
     pub fields: Vec<(String, Field)>,
     /// The names of numbers that its print format has: a table for each `__print_symbolic`.
-    pub names: Vec<BTreeMap<u64, String>>,
+    pub names: Vec<Symbols>,
 }
 
 /// All kinds of events of a trace.

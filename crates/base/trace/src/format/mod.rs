@@ -1,5 +1,6 @@
 //! What records hold, from the `format` files of events.
 
+mod constant;
 mod field;
 mod formats;
 mod symbols;
@@ -11,6 +12,6 @@ pub use field::Field;
 pub(crate) use field::Kind;
 pub(crate) use formats::pid;
 pub use formats::{Format, Formats};
-pub use symbols::symbols;
+pub use symbols::{Symbols, SymbolsCondition, symbols};
 pub use text::EventId;
 pub(crate) use text::field;

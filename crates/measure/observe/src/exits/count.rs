@@ -9,11 +9,11 @@ use super::ticks::Ticks;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
+use vmtax_trace::VMX;
 
 /// A guest may touch any number of addresses; those beyond so many are counted by reason alone.
 const MAX_KEYS: usize = 1 << 16;
 /// VMX's reason for an access to the local APIC's page, and where that page and its end-of-interrupt register are.
-const VMX: u32 = 1;
 const APIC_ACCESS: u64 = 44;
 const APIC_EOI: u64 = 0xfee0_00b0;
 

@@ -2,10 +2,9 @@
 
 use super::count::{Count, Counts, Key, Reason};
 use super::event::Event;
-use std::collections::BTreeMap;
 use vmtax_model::samples::{ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, QemuThread};
-use vmtax_trace::{Formats, KernelDecoder};
+use vmtax_trace::{ExitReasons, Formats, KernelDecoder, Symbols};
 
 /// Counts the VM exits in a trace.
 #[derive(Debug)]
@@ -38,10 +37,10 @@ impl ExitCounter {
 /// The tables of names that the kernel's own formats hold.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Of exit reasons: VMX's, SVM's.
-    pub reasons: Vec<BTreeMap<u64, String>>,
+    /// Of exit reasons, by instruction set.
+    pub reasons: ExitReasons,
     /// Of what QEMU is told.
-    pub user: Vec<BTreeMap<u64, String>>,
+    pub user: Vec<Symbols>,
 }
 
 impl Names {
@@ -49,7 +48,7 @@ impl Names {
     pub fn of(formats: &Formats) -> Names {
         let names = |event| formats.event("kvm", event).and_then(|id| formats.get(id));
         let names = |event| names(event).map_or_else(Vec::new, |format| format.names.clone());
-        Names { reasons: names("kvm_exit"), user: names("kvm_userspace_exit") }
+        Names { reasons: ExitReasons::from_tables(&names("kvm_exit")), user: names("kvm_userspace_exit") }
     }
 
     /// What was counted, with KVM's names of the reasons.
@@ -76,19 +75,14 @@ impl Names {
     /// A reason as KVM names it.
     fn reason(&self, reason: Reason) -> String {
         match reason {
-            Reason::Hardware { isa, number } => {
-                // 1 is VMX, 2 SVM; a KVM that is of one kind alone has one table.
-                let table = self.reasons.get(if isa == 2 { 1 } else { 0 }).or(self.reasons.first());
-                let named = table.and_then(|table| table.get(&number).or_else(|| table.get(&(number & 0xffff))));
-                named.cloned().unwrap_or_else(|| format!("reason {number:#x}"))
-            }
+            Reason::Hardware { isa, number } => self.reasons.name(isa, number),
             Reason::Access(AddressSpace::Port) => "port I/O".to_owned(),
             Reason::Access(AddressSpace::Memory) => "MMIO".to_owned(),
             Reason::Access(AddressSpace::Msr) => "MSR".to_owned(),
             Reason::User(None) => "signal pending (KVM_EXIT_INTR)".to_owned(),
             Reason::User(Some(number)) => {
-                let named = self.user.first().and_then(|table| table.get(&number));
-                named.cloned().unwrap_or_else(|| format!("KVM_EXIT {number}"))
+                let named = self.user.first().and_then(|table| table.names.get(&number));
+                named.cloned().unwrap_or_else(|| format!("unknown (KVM_EXIT {number})"))
             }
         }
     }

@@ -7,6 +7,7 @@ use super::event::{Event, ExitEvent};
 use proptest::prelude::*;
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::{Access, TracedExits};
+use vmtax_trace::ExitReasons;
 
 const VCPU: i32 = 40;
 
@@ -108,10 +109,10 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
 }
 
 fn named(counts: &Counts) -> TracedExits {
+    let text = "print fmt: (REC->isa == 1) ? __print_symbolic(REC->exit_reason & 0xffff, { 12, \"HLT\" }) : \
+        __print_symbolic(REC->exit_reason, { 0x040 + 0, \"DE excp\" }, { 0x078, \"hlt\" })";
     let names = Names {
-        reasons: vmtax_trace::symbols(
-            "print fmt: (REC->isa == 1) ? __print_symbolic(REC->r, { 12, \"HLT\" }) : __print_symbolic(REC->r, { 12, \"x\" })",
-        ),
+        reasons: ExitReasons::from_tables(&vmtax_trace::symbols(text)),
         user: vmtax_trace::symbols("print fmt: __print_symbolic(REC->r, { 2, \"KVM_EXIT_\" \"IO\" })"),
     };
     names.rows(counts, Vec::new(), 1000.0, 0)
@@ -122,7 +123,12 @@ fn exits_have_the_kernels_names() {
     let events = [ExitEvent::Exit { isa: 1, reason: 12 }, ExitEvent::Entry, ExitEvent::Exit { isa: 1, reason: 99 }];
     let traced = named(&counted(&events, 4));
     let rows: Vec<(&str, u64)> = traced.rows.iter().map(|row| (row.reason.as_str(), row.count)).collect();
-    assert_eq!((rows, traced.brackets), (vec![("HLT", 4), ("reason 0x63", 4)], true));
+    assert_eq!((rows, traced.brackets), (vec![("HLT", 4), ("unknown (0x63)", 4)], true));
+    // A host of AMD's, and a kernel that does not say of which CPU it is.
+    let events = [(2, 0x78), (2, 12), (2, 0x400), (0, 12)].map(|(isa, reason)| ExitEvent::Exit { isa, reason });
+    let traced = named(&counted(&events, 1));
+    let rows: Vec<&str> = traced.rows.iter().map(|row| row.reason.as_str()).collect();
+    assert_eq!(rows, ["unknown (0xc)", "unknown (0xc)", "hlt", "npf"]);
     let polled = [USER_IO, ExitEvent::Run, port(0x3fd, false), port(0x3f8, true), USER_IO, ExitEvent::Run];
     let traced = named(&counted(&polled, 300));
     let status = traced.rows.iter().find(|row| row.access.is_some_and(|access| access.address == 0x3fd)).unwrap();

@@ -1,11 +1,13 @@
 //! A file of such lines.
 
 use super::line::{self, Line, Time};
-use super::tracepoints::{APIC_ACCESS, TRACEPOINTS, Tracepoint, Value, told, unnamed};
+use super::tracepoints::{TRACEPOINTS, Tracepoint, Value, told, unnamed};
 use crate::events::{Decoder, DecoderStep};
 use crate::file::{failed, unreadable};
+use crate::format::{Symbols, SymbolsCondition};
 use crate::import::record::{self, Record};
 use crate::import::threads::{MAX_THREADS, TracedThread, TracedThreads};
+use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
 use crate::{Counts, EventId, Events, Formats, TraceError};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -90,10 +92,8 @@ impl TraceText {
         for value in values.into_iter().flatten() {
             if let Value::Name(name) = value {
                 if self.reasons.len() < MAX_NAMES && !self.reasons.contains_key(name) {
-                    let number = match name {
-                        name if name == APIC_ACCESS.0 => APIC_ACCESS.1,
-                        name => unnamed(name).unwrap_or(FIRST_NAME + self.reasons.len() as u64),
-                    };
+                    let known = exit_reason_named(name).map(|(_, number)| number).or_else(|| unnamed(name));
+                    let number = known.unwrap_or(FIRST_NAME + self.reasons.len() as u64);
                     self.reasons.insert(name.to_owned(), number);
                 }
             }
@@ -107,9 +107,13 @@ impl TraceText {
             let mut format = record::format(system, name, fields);
             match *name {
                 "kvm_exit" => {
-                    format.names = vec![self.reasons.iter().map(|(name, number)| (*number, name.clone())).collect()];
+                    let when = SymbolsCondition::Equal("isa".to_owned(), NAMED_IN_TEXT.into());
+                    let names = self.reasons.iter().map(|(name, number)| (*number, name.clone())).collect();
+                    format.names = vec![Symbols { when, names }];
                 }
-                "kvm_userspace_exit" => format.names = vec![self.told.clone()],
+                "kvm_userspace_exit" => {
+                    format.names = vec![Symbols { when: SymbolsCondition::Always, names: self.told.clone() }];
+                }
                 _ => {}
             }
             self.formats.insert(EventId(n), format)?;

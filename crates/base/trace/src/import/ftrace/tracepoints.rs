@@ -2,9 +2,7 @@
 
 use super::arguments::{decimal, from_hex, hex, signed, word};
 use crate::import::record::{ARGUMENTS, Kind};
-
-/// The exit reason whose number matters (`EXIT_REASON_APIC_ACCESS` of VMX, which is instruction set 1).
-pub(super) const APIC_ACCESS: (&str, u64, u64) = ("APIC_ACCESS", 44, 1);
+use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
 
 /// A value that a line holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +42,12 @@ pub(super) const NO_VCPU: u64 = u32::MAX as u64;
 pub(super) const TRACEPOINTS: &[Tracepoint] = &[
     tracepoint("kvm", "kvm_exit", &[("exit_reason", Unsigned), ("isa", Unsigned), ("vcpu_id", Unsigned)], |text| {
         let reason = word(text, "reason ")?;
-        let isa = if reason == APIC_ACCESS.0 { APIC_ACCESS.2 } else { 0 };
-        Some(vec![Name(reason), Number(isa), Number(vcpu(text))])
+        let isa = match exit_reason_named(reason) {
+            Some((isa, _)) => isa,
+            None if unnamed(reason).is_some() => 0,
+            None => NAMED_IN_TEXT,
+        };
+        Some(vec![Name(reason), Number(isa.into()), Number(vcpu(text))])
     }),
     tracepoint("kvm", "kvm_entry", &[("vcpu_id", Unsigned)], |text| Some(vec![Number(vcpu(text))])),
     tracepoint("kvm", "kvm_pio", &[("port", Unsigned), ("rw", Unsigned)], |text| {
