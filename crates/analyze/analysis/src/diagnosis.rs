@@ -116,7 +116,7 @@ mod tests {
         });
         assert_eq!(rules(diagnosis(&slow, None, None)), ["vm-guest-clock"], "exits were not traced");
         let traced = |rule: &str, gain| {
-            let reason = ExitReason { reason: "io".to_owned(), exits: ExitCount::default() };
+            let reason = ExitReason::new("io".to_owned(), ExitCount::default());
             let advice = Advice { rule: rule.to_owned(), gain, ..Advice::default() };
             let exits = GuestExits { reasons: vec![reason], advice: vec![advice], ..exits() };
             Some(ProfileFindings { exits: Some(exits), ..ProfileFindings::default() })

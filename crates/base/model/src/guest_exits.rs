@@ -1,6 +1,6 @@
 //! Which VM exits a running guest makes, and what they cost.
 
-use crate::{Advice, Missing, VmFacts};
+use crate::{Advice, ExitActivity, ExitTimes, Missing, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,9 +28,19 @@ pub struct ExitCount {
 pub struct ExitReason {
     /// As KVM names it.
     pub reason: String,
+    /// Activity of the vCPU meanwhile.
+    #[serde(default)]
+    pub activity: ExitActivity,
     /// How many, and what they took.
     #[serde(flatten)]
     pub exits: ExitCount,
+}
+
+impl ExitReason {
+    /// Exits of a reason, as KVM names it.
+    pub fn new(reason: String, exits: ExitCount) -> ExitReason {
+        ExitReason { activity: ExitActivity::from_reason(&reason), reason, exits }
+    }
 }
 
 /// What an address is in.
@@ -75,8 +85,14 @@ pub struct VcpuExits {
     pub count: u64,
     /// A second.
     pub per_s: f64,
-    /// The time of those that have one, ns.
+    /// The time of those that have one, ns; of halted and of spinning vCPUs, too.
     pub total_ns: f64,
+    /// Of that time, that in which it was halted.
+    #[serde(default)]
+    pub halted_ns: f64,
+    /// Of that time, that in which it spun.
+    #[serde(default)]
+    pub spinning_ns: f64,
 }
 
 /// Where the devices' names come from.
@@ -110,6 +126,20 @@ pub struct GuestExits {
     pub counters: BTreeMap<String, u64>,
     /// Known costs, the one that takes most time first.
     pub advice: Vec<Advice>,
+}
+
+impl GuestExits {
+    /// Time of all exits that have one.
+    pub fn times(&self) -> ExitTimes {
+        let mut times = ExitTimes::default();
+        self.reasons.iter().for_each(|reason| times.add(reason.activity, reason.exits.total_ns));
+        times
+    }
+
+    /// A time as a part of the vCPUs' time, 0 to 1.
+    pub fn part_of_time(&self, ns: f64) -> f64 {
+        ns / 1e9 / self.seconds.max(f64::MIN_POSITIVE) / self.vcpus.len().max(1) as f64
+    }
 }
 
 /// The findings of `exits --vm`: the VM exits of a VM that runs already.

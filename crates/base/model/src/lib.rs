@@ -14,6 +14,7 @@ pub mod cpu_list;
 mod event_cost;
 mod exec;
 mod execution;
+mod exit_activity;
 mod exits;
 mod fact;
 mod finding;
@@ -74,6 +75,7 @@ pub use cpu_contention::{CpuContention, RunQueueCause};
 pub use event_cost::{EventCost, EventCosts, EventKind};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
+pub use exit_activity::{ExitActivity, ExitTimes};
 pub use exits::{
     ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE, MachineExits, NO_DEVICE,
 };

@@ -114,8 +114,7 @@ fn details_show_threads_disks_taps_and_traced_exits() {
     let mut state = state();
     assert_eq!(press(&mut state, &[KeyCode::Char('t')]), Some(Action::Ask(Request::TraceExits(20))));
     assert!(screen(&mut state, 80).contains("Tracing VM exits"));
-    let reason =
-        ExitReason { reason: "IO_INSTRUCTION".to_owned(), exits: ExitCount { per_s: 77.0, ..ExitCount::default() } };
+    let reason = ExitReason::new("IO_INSTRUCTION".to_owned(), ExitCount { per_s: 77.0, ..ExitCount::default() });
     let exits = GuestExits {
         seconds: 3.0,
         vcpus: Vec::new(),

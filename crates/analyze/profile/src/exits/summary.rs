@@ -3,7 +3,7 @@
 use super::devices::Devices;
 use std::collections::BTreeMap;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{Advice, ExitAddress, ExitCount, ExitReason, GuestExits, Role, VcpuExits};
+use vmtax_model::{Advice, ExitActivity, ExitAddress, ExitCount, ExitReason, ExitTimes, GuestExits, Role, VcpuExits};
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
 /// Addresses reported at most.
@@ -36,7 +36,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     tids.sort_by_key(|&tid| (vcpu(traced, tid).is_none(), vcpu(traced, tid), tid));
     let group = Grouping { traced, tids: &tids, seconds };
     let mut reasons: Vec<ExitReason> = (group.by(|row| Some(row.reason.clone())).into_iter())
-        .map(|(reason, exits)| ExitReason { reason, exits })
+        .map(|(reason, exits)| ExitReason::new(reason, exits))
         .collect();
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.exits.count));
     let mut registers = Vec::new();
@@ -79,11 +79,12 @@ pub(super) fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
     })
 }
 
-/// Mean time of an exit that is no halt, which lasts until the next event; 0 where none was timed.
+/// Mean time of an exit that KVM or QEMU handles; 0 where none was timed. A halt lasts until the next event, and a guest that
+/// executes PAUSE waits anyway: fewer of these exits give no time back.
 fn mean_ns(reasons: &[ExitReason]) -> f64 {
-    let others = reasons.iter().filter(|reason| !reason.reason.eq_ignore_ascii_case("hlt"));
+    let handled = reasons.iter().filter(|reason| reason.activity == ExitActivity::Handled);
     let (ns, timed) =
-        others.fold((0.0, 0), |(ns, timed), reason| (ns + reason.exits.total_ns, timed + reason.exits.timed));
+        handled.fold((0.0, 0), |(ns, timed), reason| (ns + reason.exits.total_ns, timed + reason.exits.timed));
     if timed == 0 { 0.0 } else { ns / timed as f64 }
 }
 
@@ -133,7 +134,11 @@ impl Grouping<'_> {
         let own = || self.traced.rows.iter().filter(|row| row.tid == tid);
         let count = own().map(|c| c.count).sum::<u64>();
         let total_ns = self.ns(own().map(|c| c.ticks).sum());
-        VcpuExits { vcpu, tid, count, per_s: count as f64 / self.seconds.max(f64::EPSILON), total_ns }
+        let mut times = ExitTimes::default();
+        own().for_each(|row| times.add(ExitActivity::from_reason(&row.reason), self.ns(row.ticks)));
+        let ExitTimes { halted_ns, spinning_ns, .. } = times;
+        let per_s = count as f64 / self.seconds.max(f64::EPSILON);
+        VcpuExits { vcpu, tid, count, per_s, total_ns, halted_ns, spinning_ns }
     }
 
     fn ns(&self, ticks: u64) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::{Devices, summary};
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, GuestExits};
+use vmtax_model::{AddressSpace, ExitTimes, GuestExits};
 
 const VCPU: i32 = 40;
 
@@ -32,9 +32,30 @@ fn sums_name_reasons_devices_and_costs() {
     // 10 ticks of a 1 GHz clock, 150 times a second.
     assert_eq!((status.exits.mean_ns, status.exits.per_s), (Some(10.0), 150.0));
     assert_eq!(found.advice.iter().map(|a| a.rule.as_str()).collect::<Vec<_>>(), ["uart-polling"]);
-    let halts = summarised(vec![row("reason 0x63", None, 3, 0), row("HLT", None, 4, 0)], Vec::new());
-    assert_eq!(halts.reasons.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(), ["HLT", "reason 0x63"]);
+    let halts = summarised(vec![row("unknown (0x63)", None, 3, 0), row("HLT", None, 4, 0)], Vec::new());
+    assert_eq!(halts.reasons.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(), ["HLT", "unknown (0x63)"]);
     assert!(halts.advice.is_empty());
+}
+
+/// Two seconds of a vCPU that is halted for one and spins for a quarter: neither is a cost of the other exits, on no CPU.
+#[test]
+fn halts_and_spins_are_no_cost_of_exits() {
+    let polled = || [(0x3fd, false), (0x3f8, true)].map(|access| row("io", Some(access), 3000, 3000));
+    let expected = summarised(polled().into(), Vec::new());
+    let gain = |found: &GuestExits| found.advice.iter().find(|a| a.rule == "uart-polling").map(|a| a.gain);
+    // 10 ticks of a 1 GHz clock each.
+    assert!((gain(&expected).unwrap() - 3000.0 * 10e-9 / 2.0).abs() < 1e-12, "{:?}", expected.advice);
+    for [halt, spin] in [["HLT", "PAUSE_INSTRUCTION"], ["hlt", "pause"], ["mwait", "EXIT_PAUSE"]] {
+        let long = |reason, ticks| ExitRow { ticks, ..row(reason, None, 100, 0) };
+        let idle = [long(halt, 1_000_000_000), long(spin, 250_000_000)];
+        let found = summarised(polled().into_iter().chain(idle).collect(), Vec::new());
+        assert_eq!(gain(&found), gain(&expected), "{halt}");
+        let times = ExitTimes { halted_ns: 1e9, spinning_ns: 0.25e9, handled_ns: 60_000.0 };
+        assert_eq!(found.times(), times, "{halt}");
+        let vcpu = &found.vcpus[0];
+        assert_eq!([vcpu.halted_ns, vcpu.spinning_ns, vcpu.total_ns], [1e9, 0.25e9, 1.25e9 + 60_000.0], "{halt}");
+        assert_eq!(found.part_of_time(found.times().halted_ns), 0.5);
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use vmtax_import::{Import, ImportSettings};
 use vmtax_model::testing::host;
 use vmtax_model::{
-    AddressSpace, Checkpoint, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan, RequestKind, Study, TraceSide,
-    VmExits, VmLayers, files,
+    AddressSpace, Checkpoint, ExitTimes, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan, RequestKind, Study,
+    TraceSide, VmExits, VmLayers, files,
 };
 use vmtax_recording::Writer;
 
@@ -117,6 +117,14 @@ fn each_vms_exits_are_its_own_and_have_their_time() {
     assert_eq!((other.exits.reasons[0].exits.count, other.exits.reasons[0].exits.mean_ns), (70, Some(40_000.0)));
     let error = of(Some(99)).err().unwrap();
     assert!(error.contains("no vCPU of process 99") && error.contains("20, 21, 30"), "{error}");
+
+    // On a host of AMD's: one vCPU halts, the other writes MSRs.
+    let all = [halts(20, 0, 50, 600, None).replace("HLT", "hlt"), halts(21, 1, 50, 20, None).replace("HLT", "msr")];
+    let found = import(settings(&[text(&folder, "amd", &all.concat())])).unwrap().exits().exits;
+    let mut reasons: Vec<(&str, u64)> = found.reasons.iter().map(|r| (r.reason.as_str(), r.exits.timed)).collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, [("hlt", 50), ("msr", 50)]);
+    assert_eq!(found.times(), ExitTimes { halted_ns: 30e6, spinning_ns: 0.0, handled_ns: 1e6 });
 
     // With processes, threads of one need no order.
     let all = [halts(20, 1, 50, 20, Some(7)), halts(21, 0, 30, 20, Some(7))].concat();

@@ -4,7 +4,7 @@ use super::rows::{Rows, maybe, words};
 use crate::ExportError;
 use crate::run::Run;
 use crate::table::{Cell, Column, text};
-use vmtax_model::{Accelerator, Machine, VmFacts};
+use vmtax_model::{Accelerator, ExitActivity, Machine, VmFacts};
 use vmtax_profile::{ObservedRows, Sampling, observed_rows};
 use vmtax_recording::Recording;
 
@@ -40,6 +40,7 @@ impl Observed {
             let of_exits = [
                 Cell::Maybe(exits.vcpu.map(u64::from)),
                 words(&exits.reason),
+                words(ExitActivity::from_reason(&exits.reason).into()),
                 maybe(access.map(|access| access.space.into())),
                 // Addresses have at most 52 bits; what is larger is no address.
                 Cell::Maybe(access.map(|access| access.address).filter(|address| i64::try_from(*address).is_ok())),
@@ -100,6 +101,7 @@ fn exits() -> Vec<(&'static str, Column)> {
     columns.extend([
         ("vcpu", Column::Maybe(vec![])),
         text("reason"),
+        text("activity"),
         ("space", Column::MaybeText(vec![])),
         ("address", Column::Maybe(vec![])),
         ("access", Column::MaybeText(vec![])),

@@ -173,9 +173,9 @@ fn observed(folder: &Path) -> Recording {
         abilities: vec![],
     };
     let access = Access { space: AddressSpace::Port, address: 0x3f8, write: true };
-    let exits = |access, count| ExitRow {
+    let exits = |reason: &str, access, count| ExitRow {
         tid: 41,
-        reason: "IO_INSTRUCTION".to_owned(),
+        reason: reason.to_owned(),
         access,
         count,
         user: 1,
@@ -184,7 +184,7 @@ fn observed(folder: &Path) -> Recording {
     };
     let traced = TracedExits {
         threads: vm.threads.clone(),
-        rows: vec![exits(Some(access), 7), exits(None, 3)],
+        rows: vec![exits("IO_INSTRUCTION", Some(access), 7), exits("hlt", None, 3)],
         mhz: 1000.0,
         ..TracedExits::default()
     };
@@ -220,6 +220,7 @@ fn exits_and_samples_are_those_of_the_recording() {
     assert_eq!(cells(&exits[0]), named);
     assert_eq!(cells(&exits[1]), ["native", "0", "web-1", "0", "null", "null", "null", "", "", "3"]);
     assert_eq!([&exits[0]["total_ns"], &exits[0]["seconds"]], ["100.0", "2.0"]);
+    assert_eq!([&exits[0]["activity"], &exits[1]["activity"]], ["handled", "halted"]);
     let samples = rows(&dataset.folder, "samples");
     let columns = ["vm", "sampling", "thread", "function", "origin", "stack", "samples"];
     let found = columns.map(|column| samples[0][column].as_str());

@@ -2,7 +2,7 @@
 
 use crate::engine::{Block, Cell, Column, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, GuestExits};
+use vmtax_model::{AddressSpace, DevicesFrom, ExitActivity, ExitAddress, ExitCount, GuestExits};
 
 /// Reasons and addresses that a terminal shows without details.
 const SHOWN: usize = 12;
@@ -12,20 +12,23 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
     let mut blocks = Vec::new();
     if !exits.reasons.is_empty() {
         let rows = exits.reasons.iter().map(|reason| (vec![reason.reason.clone()], &reason.exits));
-        blocks.push(table("VM exits by reason", vec![Column::words("reason").cut(20, 8)], rows));
+        let words = vec![Column::words("reason").cut(20, 8)];
+        blocks.push(table("VM exits by reason", words, rows, activities(exits)));
     }
     if !exits.addresses.is_empty() {
         let words = vec![Column::words("address"), Column::words("access"), Column::words("device").cut(20, 8)];
         let row =
             |exit: &ExitAddress| vec![address(exit), direction(exit).to_owned(), device(exit, exits.devices_from)];
         let rows = exits.addresses.iter().map(|exit| (row(exit), &exit.exits));
-        blocks.push(table("VM exits by address", words, rows));
+        blocks.push(table("VM exits by address", words, rows, None));
     }
     if exits.vcpus.len() > 1 {
         let table = Table::of("VM exits by vCPU", &exits.vcpus)
             .column(Column::words("vCPU"), |vcpu| vcpu.vcpu.to_string())
-            .figures(["tid", "exits", "per s", "total"], |vcpu| {
-                [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), nanoseconds(vcpu.total_ns)]
+            .figures(["tid", "exits", "per s", "halted", "spinning", "other"], |vcpu| {
+                let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
+                let [halted, spinning, other] = [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
+                [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), halted, spinning, other]
             });
         blocks.push(table.done().most(SHOWN));
     }
@@ -36,6 +39,19 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
         blocks.push(table.done());
     }
     Section::new(title(exits), blocks.into_iter().map(Block::Table).collect())
+}
+
+/// Names the reasons that cost nothing: "HLT: the vCPU is halted until an interrupt. PAUSE_INSTRUCTION: it spins."
+fn activities(exits: &GuestExits) -> Option<String> {
+    let reasons = |activity| {
+        let of = exits.reasons.iter().filter(|reason| reason.activity == activity);
+        of.map(|reason| reason.reason.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let line = |reasons: String, text: &str| (!reasons.is_empty()).then(|| format!("{reasons}: {text}"));
+    let halted = line(reasons(ExitActivity::Halted), "the vCPU is halted until an interrupt.");
+    let spinning = line(reasons(ExitActivity::Spinning), "the vCPU spins, as for a lock.");
+    let lines: Vec<String> = halted.into_iter().chain(spinning).collect();
+    (!lines.is_empty()).then(|| lines.join(" "))
 }
 
 /// "VM exits: 12,300 in 3.1 s on 1 vCPU, 4,000/s".
@@ -52,20 +68,25 @@ fn title(exits: &GuestExits) -> String {
     }
 }
 
-/// A table of words and figures; the rate is left out first, since names say more.
-fn table<'a>(label: &str, words: Vec<Column>, rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>) -> Table {
+/// A table of words and figures, with a note; the rate is left out first, since names say more.
+fn table<'a>(
+    label: &str,
+    words: Vec<Column>,
+    rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>,
+    note: Option<String>,
+) -> Table {
     let figures = ["exits", "to QEMU", "per s", "total", "mean"].into_iter().enumerate();
     let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 2, 1, 3, 0][i]));
     let rows: Vec<(Vec<String>, &ExitCount)> = rows.collect();
     let untimed = rows.iter().any(|(_, exits)| exits.timed > 0 && exits.timed < exits.count);
-    let note = untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
+    let of_times = untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
     let rows = rows
         .into_iter()
         .map(|(words, exits)| words.into_iter().chain(self::figures(exits)).map(Cell::from).collect::<Vec<_>>());
     Table::new(label, words.into_iter().chain(figures).collect())
         .rows(rows)
         .most(SHOWN)
-        .notes(note.into_iter().collect())
+        .notes(note.into_iter().chain(of_times).collect())
 }
 
 /// "0x3fd", "0xfee000b0", "MSR 0x6e0".
