@@ -1,6 +1,7 @@
 //! What rules evaluate.
 
 use std::collections::BTreeMap;
+use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine,
     Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
@@ -11,6 +12,10 @@ pub(crate) const MIN_SHARE: f64 = 0.05;
 /// Fewer exits than this, in all and a second, are not worth a finding.
 pub(crate) const MIN_EXITS: u64 = 100;
 const MIN_EXITS_PER_S: f64 = 10.0;
+/// Exits that take less of the vCPUs' time cost too little to change how a VM is started.
+const MIN_EXITS_SHARE: f64 = 0.01;
+/// The rate per vCPU at which exits take that share where none was timed: an exit that KVM handles takes 1 to 10 µs.
+const MIN_UNTIMED_PER_S: f64 = 1000.0;
 
 /// What the analyses know. Where one was not made, its part is absent, and rules about it do not fire.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,7 +61,7 @@ pub struct Exits<'a> {
     pub seconds: f64,
     /// vCPUs that made any.
     pub vcpus: usize,
-    /// Mean time of an exit that is no halt, ns; 0 where no exit was timed.
+    /// Mean time of an exit that KVM or QEMU handles, ns; 0 where none was timed.
     pub mean_ns: f64,
     /// By register: reads, writes, and of these the ones that QEMU handled.
     pub registers: &'a [(Register, [u64; 3])],
@@ -64,6 +69,8 @@ pub struct Exits<'a> {
     pub tick: Option<(u64, f64)>,
     /// By how much KVM's own counters grew.
     pub counters: &'a BTreeMap<String, u64>,
+    /// Features of the guest's local APIC.
+    pub apic: ApicFeatures,
 }
 
 /// A register of a device, by what it is for.
@@ -79,8 +86,10 @@ pub enum Register {
     PmTimer,
     /// The HPET's main counter.
     HpetCounter,
-    /// End of interrupt, of the local APIC.
+    /// End of interrupt, of the local APIC in memory.
     Eoi,
+    /// End of interrupt, of the local APIC in x2APIC mode.
+    EoiByMsr,
     /// A virtio device's doorbell.
     Notify,
     /// Another one, by its name.
@@ -96,7 +105,7 @@ impl Register {
             Register::VgaCursor => "CRT controller",
             Register::PmTimer => "PM timer",
             Register::HpetCounter => "main counter",
-            Register::Eoi => "end of interrupt",
+            Register::Eoi | Register::EoiByMsr => "end of interrupt",
             Register::Notify => "queue notify",
             Register::Named(name) => name,
         }
@@ -137,6 +146,15 @@ impl Exits<'_> {
     /// Whether that many exits are worth a finding.
     pub(crate) fn many(&self, count: u64) -> bool {
         count >= MIN_EXITS && self.per_s(count) >= MIN_EXITS_PER_S
+    }
+
+    /// Returns whether that many exits take so much of the vCPUs' time that a restart of the VM is worth it.
+    pub(crate) fn are_costly(&self, count: u64) -> bool {
+        let is_large = match self.mean_ns > 0.0 {
+            true => self.share(count) >= MIN_EXITS_SHARE,
+            false => self.per_s(count) >= MIN_UNTIMED_PER_S * self.vcpus.max(1) as f64,
+        };
+        self.many(count) && is_large
     }
 
     /// How much one of KVM's counters grew.

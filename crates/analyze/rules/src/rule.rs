@@ -31,6 +31,8 @@ pub struct Finding {
     pub change: Option<LiveChange>,
     /// Where a remedy must not be set with this evidence.
     pub unfit: Option<SettingPlace>,
+    /// Values of remedies that are in place.
+    pub in_place: Vec<&'static str>,
 }
 
 impl Finding {
@@ -43,18 +45,25 @@ impl Finding {
 impl Rule {
     /// What it finds, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
-        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, change, unfit }| Advice {
-            rule: self.id.to_owned(),
-            finding: text,
-            gain,
-            remedies: (self.remedies.iter().filter(|remedy| Some(remedy.place) != unfit))
+        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, change, unfit, in_place }| {
+            let fitting = (self.remedies.iter())
+                .filter(|remedy| Some(remedy.place) != unfit && !in_place.contains(&remedy.value))
                 .map(|remedy| remedy.filled(&values))
-                .map(|remedy| on_same_guests(remedy, evidence))
-                .collect(),
-            change,
-            source: self.source.to_owned(),
+                .map(|remedy| on_same_guests(remedy, evidence));
+            let mut remedies: Vec<Remedy> = fitting.collect();
+            if let Some(first) = remedies.first_mut() {
+                first.action = as_first(&first.action);
+            }
+            Advice { rule: self.id.to_owned(), finding: text, gain, remedies, change, source: self.source.to_owned() }
         })
     }
+}
+
+/// An action without its "Or", which refers to one before it.
+fn as_first(action: &str) -> String {
+    let Some(rest) = action.strip_prefix("Or ") else { return action.to_owned() };
+    let mut letters = rest.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// A proposed measurement is of the guests that were measured.

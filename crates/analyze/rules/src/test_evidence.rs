@@ -2,6 +2,7 @@
 
 use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
+use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts, Interval,
     KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, OverheadRow, Plan,
@@ -63,7 +64,8 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
 
 /// Whether a rule finds something in five seconds of these exits of two vCPUs.
 pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
-    let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers, tick: None, counters: &BTreeMap::new() };
+    let (counters, apic) = (&BTreeMap::new(), ApicFeatures::default());
+    let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers, tick: None, counters, apic };
     !advice(id, &Evidence { exits: Some(&exits), ..Evidence::default() }).is_empty()
 }
 

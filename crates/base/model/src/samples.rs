@@ -273,6 +273,18 @@ pub struct ExitCounts {
     pub memory_tree: Option<String>,
     /// How to give QEMU a monitor, where it has none.
     pub monitor_advice: String,
+    /// Features of the guest's local APIC.
+    #[serde(default)]
+    pub apic: ApicFeatures,
+}
+
+/// Features of a guest's CPU by which an interrupt ends with a cheaper VM exit or without one; null where nothing says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApicFeatures {
+    /// QEMU's `kvm-pv-eoi`: a guest kernel with CONFIG_KVM_GUEST ends interrupts in memory that it shares with KVM.
+    pub pv_eoi: Option<bool>,
+    /// The registers of the local APIC are MSRs.
+    pub x2apic: Option<bool>,
 }
 
 /// VM exits from KVM's tracepoints.

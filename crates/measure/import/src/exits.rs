@@ -4,7 +4,7 @@ use crate::error::ImportError;
 use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
-use vmtax_model::samples::ExitCounts;
+use vmtax_model::samples::{ApicFeatures, ExitCounts};
 use vmtax_model::{Missing, VmFacts};
 use vmtax_observe::ExitCounter;
 use vmtax_trace::Entry;
@@ -27,6 +27,7 @@ pub(crate) fn count(file: &SourceFile, survey: &Survey, vm: &VmFacts, mhz: f64) 
         counters: BTreeMap::new(),
         memory_tree: None,
         monitor_advice: "use `vmtax exits --vm` while the VM runs".to_owned(),
+        apic: ApicFeatures::default(),
     })
 }
 

@@ -178,6 +178,7 @@ fn msr(number: u64) -> Option<Register> {
         0x6e0 => Some(Named("TSC deadline")),
         0x1b => Some(Named("base")),
         0x48 => Some(Named("SPEC_CTRL")),
+        0x80b => Some(Register::EoiByMsr),
         0x83f => Some(Named("self IPI")),
         // In x2APIC mode registers are numbered in steps of one, not of 16 bytes.
         0x800..=0x8ff => local_apic((number - 0x800) << 4),
@@ -220,7 +221,7 @@ mod tests {
         let places = [(AddressSpace::Port, 0x3f8), (AddressSpace::Port, 0x3d4), (AddressSpace::Memory, 0xfed0_00f0)];
         assert!(places.iter().all(|&(space, address)| at(&usual, space, address) == at(&tree, space, address)));
         assert_eq!(at(&usual, AddressSpace::Port, 0x608).1, Some(Register::PmTimer));
-        assert_eq!(at(&usual, AddressSpace::Msr, 0x80b).1, Some(Register::Eoi));
+        assert_eq!(at(&usual, AddressSpace::Msr, 0x80b).1, Some(Register::EoiByMsr));
     }
 
     proptest! {

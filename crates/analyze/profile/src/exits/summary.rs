@@ -12,11 +12,11 @@ const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_ent
 const TIMED_BY_ACCESSES: &str = "Time of an exit: from its tracepoint (kvm_mmio, kvm_pio, kvm_msr) until the vCPU thread calls KVM_RUN again. This KVM has no tracepoints kvm_exit and kvm_entry, so the time of exits that it handles itself is unknown.";
 
 pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
-    let ExitCounts { seconds, counters, traced, .. } = counts;
-    let (seconds, counters) = (*seconds, counters.clone());
+    let ExitCounts { seconds, counters, traced, apic, .. } = counts;
+    let (seconds, counters, apic) = (*seconds, counters.clone(), *apic);
     let Some(traced) = traced else {
         // Only KVM's counters are available.
-        let none = Exits { seconds, vcpus: 1, mean_ns: 0.0, registers: &[], tick: None, counters: &counters };
+        let none = Exits { seconds, vcpus: 1, mean_ns: 0.0, registers: &[], tick: None, counters: &counters, apic };
         let advice = advice(&none);
         return GuestExits {
             seconds,
@@ -57,7 +57,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let tick = rates.filter(|(_, hz)| *hz < MAX_TICK_HZ).max_by(|a, b| a.0.cmp(&b.0));
     let mean_ns = mean_ns(&reasons);
     let advice =
-        advice(&Exits { seconds, vcpus: tids.len(), mean_ns, registers: &registers, tick, counters: &counters });
+        advice(&Exits { seconds, vcpus: tids.len(), mean_ns, registers: &registers, tick, counters: &counters, apic });
     GuestExits {
         seconds,
         vcpus: tids.iter().zip(0..).map(|(&tid, n)| group.vcpu(tid, vcpu(traced, tid).unwrap_or(n))).collect(),

@@ -1,7 +1,7 @@
 //! Exits that are made up.
 
 use super::{Devices, summary};
-use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
+use vmtax_model::samples::{Access, ApicFeatures, ExitCounts, ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, ExitTimes, GuestExits};
 
 const VCPU: i32 = 40;
@@ -56,6 +56,25 @@ fn halts_and_spins_are_no_cost_of_exits() {
         assert_eq!([vcpu.halted_ns, vcpu.spinning_ns, vcpu.total_ns], [1e9, 0.25e9, 1.25e9 + 60_000.0], "{halt}");
         assert_eq!(found.part_of_time(found.times().halted_ns), 0.5);
     }
+}
+
+/// Interrupts that the guest ends by the MSR of x2APIC: 25 a second are no finding, 20,000 are one, of what is not in place.
+#[test]
+fn ends_of_interrupts_are_advised_where_they_cost_and_as_the_cpu_allows() {
+    let found = |count: u64, apic| {
+        let access = Access { space: AddressSpace::Msr, address: 0x80b, write: true };
+        let row = ExitRow { access: Some(access), timed: count, ticks: 2000 * count, ..row("msr", None, count, 0) };
+        let traced = TracedExits { rows: vec![row], mhz: 1000.0, ..TracedExits::default() };
+        let counts = ExitCounts { seconds: 5.0, traced: Some(traced), apic, ..ExitCounts::default() };
+        summary(&counts, &Devices::usual()).advice
+    };
+    let host = ApicFeatures { pv_eoi: Some(true), x2apic: Some(true) };
+    assert!(found(125, host).is_empty() && found(125, ApicFeatures::default()).is_empty());
+    let actions =
+        |apic| -> Vec<String> { found(100_000, apic).remove(0).remedies.into_iter().map(|r| r.action).collect() };
+    assert!(!actions(host).iter().any(|action| action.contains("PV EOI") || action.contains("x2APIC")));
+    let without = actions(ApicFeatures { pv_eoi: Some(false), x2apic: Some(true) });
+    assert!(without[0].starts_with("Enable PV EOI") && !without.iter().any(|action| action.contains("x2APIC")));
 }
 
 #[test]

@@ -64,13 +64,16 @@ pub(super) const HALT_POLLING: Rule = Rule {
 mod tests {
     use crate::test_evidence::findings;
     use crate::{Evidence, Exits};
+    use vmtax_model::samples::ApicFeatures;
 
     #[test]
     fn polling_fires_where_it_is_long_and_in_vain() {
         let of = |vain, useful| {
             let counters = [("halt_poll_fail_ns", vain), ("halt_poll_success_ns", useful)];
             let counters = counters.map(|(name, ns)| (name.to_owned(), ns)).into();
-            let exits = Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick: None, counters: &counters };
+            let apic = ApicFeatures::default();
+            let exits =
+                Exits { seconds: 5.0, vcpus: 2, mean_ns: 0.0, registers: &[], tick: None, counters: &counters, apic };
             findings("halt-polling", &Evidence { exits: Some(&exits), ..Evidence::default() })
         };
         let text = "KVM polled 2000.0 ms in vain for halted vCPUs (20 % of their time), 1.0 ms with success.";

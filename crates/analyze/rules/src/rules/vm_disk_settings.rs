@@ -111,6 +111,7 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
                 ],
                 change: guest.and_then(|guest| written_back(settings, guest)),
                 unfit: cache_file(settings).is_none().then_some(SettingPlace::GuestSysfs),
+                ..Finding::default()
             })
         })
     },
@@ -163,6 +164,7 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
                 change: larger_cache(settings, image),
                 // A disk whose first node is the throttle group's has no such options.
                 unfit: settings.limits.as_ref().filter(|limits| limits.is_object).map(|_| SettingPlace::Qmp),
+                ..Finding::default()
             })
         })
     },

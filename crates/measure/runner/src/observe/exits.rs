@@ -65,7 +65,8 @@ impl Exits {
             }
             Err(why) => (None, Some(why)),
         };
-        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice: vm.monitor_advice() }, why)
+        let (monitor_advice, apic) = (vm.monitor_advice(), vm.apic_features());
+        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice, apic }, why)
     }
 }
 

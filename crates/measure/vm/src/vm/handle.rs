@@ -9,6 +9,7 @@ use crate::vmm::qemu::monitor::Monitor;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
+use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RoleSource, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
@@ -139,6 +140,11 @@ impl Vm {
     /// [`MachineError::Monitor`] where the agent does not answer, or may not read files.
     pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
         self.process.guest_settings(disks)
+    }
+
+    /// Features of the local APIC of a guest of KVM. The monitor is asked even where that leaves a mark.
+    pub fn apic_features(&self) -> ApicFeatures {
+        self.process.apic_features()
     }
 
     /// Whether the guest has a balloon.

@@ -16,6 +16,7 @@ use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{DiskSettings, GuestSettings, Managed, QemuThread, RoleSource, TracedDisk, VmDisk, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
@@ -168,6 +169,16 @@ impl VmmProcess {
     pub fn guest_settings(&self, disks: &[DiskSettings]) -> Option<Result<GuestSettings, MachineError>> {
         let agent = self.vmm.and_then(|_| guest_agent::GuestAgent::of(self.pid, self.monitor.as_ref().ok()))?;
         Some(guest_settings::guest_settings(&agent, disks))
+    }
+
+    /// Features of the local APIC of a guest of KVM; the monitor is asked even where that leaves a mark.
+    pub fn apic_features(&self) -> ApicFeatures {
+        let given = match self.vmm {
+            Some(Vmm::Qemu) => self.arguments().apic_features(),
+            None => ApicFeatures::default(),
+        };
+        let known = self.monitor.as_ref().map(Monitor::apic_features).unwrap_or_default();
+        ApicFeatures { pv_eoi: known.pv_eoi.or(given.pv_eoi), x2apic: known.x2apic.or(given.x2apic) }
     }
 
     /// The path of a file that the process names, from here.

@@ -16,6 +16,7 @@ pub(super) fn traced(vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> Result
     let counted = tracer.follow(time, stop).map_err(|e| e.to_string())?;
     let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
     let devices = memory_tree.as_deref().and_then(Devices::of_memory_tree).unwrap_or_else(Devices::usual);
-    let counts = ExitCounts { seconds: time.as_secs_f64(), traced: Some(counted), ..ExitCounts::default() };
+    let (seconds, apic) = (time.as_secs_f64(), vm.apic_features());
+    let counts = ExitCounts { seconds, traced: Some(counted), apic, ..ExitCounts::default() };
     Ok(summary(&counts, &devices))
 }

@@ -2,9 +2,13 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use vmtax_model::samples::ApicFeatures;
 
 /// The network card that is measured, as the monitor names it.
 pub const NET_DEVICE: &str = "net-device";
+/// Properties of `-cpu` that decide how interrupts end.
+pub(crate) const PV_EOI: &str = "kvm-pv-eoi";
+pub(crate) const X2APIC: &str = "x2apic";
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
@@ -59,6 +63,15 @@ impl Arguments {
         let enabled = self.options().any(|(option, _)| option == "enable-kvm");
         // "kvm:tcg": the first that works.
         given.map_or(enabled.then_some(true), |given| (!given.contains(':')).then_some(given == "kvm"))
+    }
+
+    /// Features of the local APIC of a guest of KVM, by `-cpu`. QEMU switches both features on for each CPU model
+    /// (`kvm_default_props` in its `target/i386/kvm/kvm-cpu.c`); PV EOI goes with KVM's signature, which `kvm=off` hides.
+    pub fn apic_features(&self) -> ApicFeatures {
+        let cpu = self.properties("cpu").last().unwrap_or_default();
+        let has_signature = cpu.flag("kvm").unwrap_or(true);
+        let pv_eoi = has_signature && cpu.flag(PV_EOI).unwrap_or(true);
+        ApicFeatures { pv_eoi: Some(pv_eoi), x2apic: Some(cpu.flag(X2APIC).unwrap_or(true)) }
     }
 
     /// The images that it names: `-drive file=…`, `-blockdev` of a file or a host device, `-hda` to `-hdd`.
@@ -131,6 +144,26 @@ impl Properties {
     /// The value of the property whose name may be left out, where it comes first.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.get(key).or_else(|| self.0.first().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.as_str()))
+    }
+
+    /// A feature of `-cpu`, also with underscores in its name. As in QEMU, `-NAME` overrides `+NAME`, and that `NAME=on`, of
+    /// which the last counts.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        let is_name = |other: &str| other.replace('_', "-") == name;
+        let has = |sign| {
+            let mut unnamed = self.0.iter().filter(|(key, _)| key.is_empty());
+            unnamed.any(|(_, value)| value.strip_prefix(sign).is_some_and(is_name))
+        };
+        let is_on = |(_, value): &(String, String)| match value.as_str() {
+            "on" | "true" | "yes" => Some(true),
+            "off" | "false" | "no" => Some(false),
+            _ => None,
+        };
+        match (has('-'), has('+')) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => self.0.iter().rev().find(|(key, _)| is_name(key)).and_then(is_on),
+        }
     }
 
     /// All of them, in order.
@@ -233,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn features_of_the_cpu_are_on_unless_switched_off() {
+        let features = |line| {
+            let ApicFeatures { pv_eoi, x2apic } = Arguments::from_line(line).apic_features();
+            (pv_eoi, x2apic)
+        };
+        let both = (Some(true), Some(true));
+        assert_eq!(
+            (features("q -cpu host"), features("q"), features("q -cpu EPYC,+x2apic,kvm_pv_eoi=on")),
+            (both, both, both)
+        );
+        assert_eq!(features("q -cpu host,-kvm-pv-eoi,x2apic=off"), (Some(false), Some(false)));
+        assert_eq!(features("q -cpu host,kvm-pv-eoi=off,+kvm-pv-eoi,-x2apic,+x2apic"), (Some(true), Some(false)));
+        assert_eq!(features("q -cpu host,kvm=off"), (Some(false), Some(true)), "without KVM's signature");
+    }
+
+    #[test]
     fn memory_is_in_mebibytes_without_a_suffix() {
         let of = |line| Arguments::from_line(line).memory_bytes() >> 20;
         assert_eq!((of("qemu -m 512"), of("qemu -m size=1048576k,slots=2,maxmem=4G"), of("qemu")), (512, 1024, 128));
@@ -249,7 +298,7 @@ mod tests {
 
         #[test]
         fn any_argument_is_read(argument in ".{0,60}") {
-            let _ = Properties::parse(&argument);
+            let _ = Properties::parse(&argument).flag("x2apic");
         }
     }
 }

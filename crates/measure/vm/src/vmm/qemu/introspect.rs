@@ -1,9 +1,11 @@
 //! Queries of QEMU's monitor about QEMU, its guest and its devices.
 
+use super::arguments::{PV_EOI, X2APIC};
 use super::monitor::Monitor;
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use vmtax_model::samples::ApicFeatures;
 
 /// The class of an Ethernet controller on PCI.
 const ETHERNET: u64 = 0x200;
@@ -105,6 +107,16 @@ impl Monitor {
     pub fn kvm_counters(&self) -> BTreeMap<String, u64> {
         let all = self.execute_with("query-stats", &json!({ "target": "vcpu" }));
         all.map(|all| counters(&all)).unwrap_or_default()
+    }
+
+    /// Features of the local APIC of the first vCPU, without those that KVM lacks; `-cpu host` is expanded.
+    pub(crate) fn apic_features(&self) -> ApicFeatures {
+        let path = self.execute("query-cpus-fast").unwrap_or_default()[0]["qom-path"].clone();
+        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
+        let answers = self.execute_all(&[property(PV_EOI), property(X2APIC)]).unwrap_or_default();
+        let mut answers = answers.into_iter().map(|answer| answer.ok()?.as_bool());
+        let [pv_eoi, x2apic] = [(); 2].map(|()| answers.next().flatten());
+        ApicFeatures { pv_eoi, x2apic }
     }
 
     /// The regions of a device, ports and addresses: first and length. A guest kicks the device in one.
