@@ -11,7 +11,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use vmtax_model::samples::{CodeSamples, CpuUses, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
 use vmtax_model::{
-    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, VmExits, files,
+    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, RunState, VmExits,
+    WaitFor, files,
 };
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
@@ -37,7 +38,8 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is missing or damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts { pid, program, file, vm, mut missing } = needed(folder, files::OBSERVED)?;
+        let ProfileFacts { pid, program, file, vm, state, process_stop, mut missing } =
+            needed(folder, files::OBSERVED)?;
         let mut on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
         on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
         let mut wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
@@ -66,6 +68,13 @@ impl Recorded {
         let by_wall = findings.wall.as_ref().map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
         let uses: Option<CpuUses> = read(folder, files::CPU_USE)?;
         findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref(), uses.as_ref());
+        if matches!(state, Some(RunState::Stopped(_))) {
+            // The vCPU of a guest that is paused waits as that of one that is halted does.
+            let threads = findings.states.iter_mut().flat_map(|states| &mut states.threads);
+            let waits = threads.flat_map(|thread| &mut thread.waits).filter(|wait| wait.reason == WaitFor::Guest);
+            waits.for_each(|wait| wait.reason = WaitFor::Resume);
+        }
+        (findings.state, findings.process_stop) = (state, process_stop);
         findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
         let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
         findings.exits = exits.and_then(|counts| exits_of(&counts, pid, false, &mut missing));

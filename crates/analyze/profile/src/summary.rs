@@ -24,6 +24,8 @@ pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
         samples: found.profile.total(),
         lost: found.lost,
         ended: found.ended,
+        state: None,
+        process_stop: None,
         user_samples: unwound.outside,
         unwound: share(unwound.to_root, unwound.outside),
         cut: unwound.cut,

@@ -57,6 +57,7 @@ mod tune;
 mod vm;
 mod vm_counters;
 mod vm_diagnosis;
+mod vm_hang;
 mod vm_layers;
 mod vm_rates;
 mod vm_settings;
@@ -146,6 +147,7 @@ pub use vm_counters::{
     VmCounters, VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
+pub use vm_hang::{BlockedThread, ProcessStop};
 pub use vm_layers::{
     GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets, VmRequests,
     VmTrace,

@@ -2,7 +2,8 @@
 
 use crate::samples::StopsEnded;
 use crate::{
-    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor,
+    Advice, CountMethod, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role, RunState, SampleShare,
+    ScheduleFindings, WaitFor,
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,12 @@ pub struct ProfileFindings {
     pub lost: u64,
     /// Whether the process ended before the sampling time.
     pub ended: bool,
+    /// State of its guest at the end, by its monitor; null where the monitor was not asked.
+    #[serde(default)]
+    pub state: Option<RunState>,
+    /// Signal or tracer that had stopped the process at the end; null where its threads could run.
+    #[serde(default)]
+    pub process_stop: Option<ProcessStop>,
     /// Samples with user frames whose innermost frame is outside translated code.
     pub user_samples: u64,
     /// Of those, unwound to the start of the thread or coroutine.

@@ -33,6 +33,8 @@ pub enum WaitFor {
     Sleep,
     /// The guest, whose vCPU is halted.
     Guest,
+    /// The guest to be resumed: its vCPUs are paused.
+    Resume,
     /// An event that neither the call nor a stack tells.
     Other,
 }
@@ -48,6 +50,7 @@ impl WaitFor {
             WaitFor::Io => "I/O",
             WaitFor::Sleep => "a timer",
             WaitFor::Guest => "an interrupt (guest halted)",
+            WaitFor::Resume => "the guest to be resumed (paused)",
             WaitFor::Other => "an unknown event",
         }
     }

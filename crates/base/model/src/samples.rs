@@ -1,7 +1,7 @@
 //! Artifacts of observers of a process: sampled stacks, counted VM exits, and what else a profile is computed
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{AddressSpace, ClockReading, Missing, QemuThread, VmFacts};
+use crate::{AddressSpace, ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -468,6 +468,12 @@ pub struct ProfileFacts {
     /// The VM that the process runs; null where it is not a VMM.
     #[serde(default)]
     pub vm: Option<VmFacts>,
+    /// State of its guest at the end, by its monitor; null where the monitor was not asked.
+    #[serde(default)]
+    pub state: Option<RunState>,
+    /// Signal or tracer that had stopped the process at the end; null where its threads could run.
+    #[serde(default)]
+    pub process_stop: Option<ProcessStop>,
     /// What could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -1,6 +1,6 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
 
-use crate::{Accelerator, Missing, QemuThread, Vmm};
+use crate::{Accelerator, Missing, ProcessStop, QemuThread, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -22,6 +22,9 @@ pub struct VmFacts {
     pub managed: Option<Managed>,
     /// What executes the guest's instructions; null where nothing says so.
     pub accelerator: Option<Accelerator>,
+    /// Signal or tracer that stopped its process; null while its threads may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_stop: Option<ProcessStop>,
     /// The vCPUs that it started with.
     #[serde(default)]
     pub vcpus: usize,
@@ -68,6 +71,7 @@ impl VmFacts {
             version: None,
             managed: None,
             accelerator: None,
+            process_stop: None,
             vcpus: 0,
             memory: 0,
             roles_from: RoleSource::Names,

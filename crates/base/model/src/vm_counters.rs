@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{Missing, Role, VmFacts, VmSettings};
+use crate::{BlockedThread, Missing, ProcessStop, Role, VmFacts, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -14,6 +14,15 @@ pub struct VmCounters {
     pub at_ns: u64,
     /// Whether the guest runs; null where nobody was asked.
     pub state: Option<RunState>,
+    /// Signal or tracer that stopped its process; null while its threads may run.
+    #[serde(default)]
+    pub process_stop: Option<ProcessStop>,
+    /// Time without an answer of QEMU's monitor, s; null where it answered, was not asked, or serves another client.
+    #[serde(default)]
+    pub monitor_timeout_s: Option<f64>,
+    /// Threads in uninterruptible sleep; the main loop, too, where the monitor did not answer.
+    #[serde(default)]
+    pub blocked: Vec<BlockedThread>,
     /// Threads of its process, with the kernel's threads that serve it.
     pub threads: Vec<ThreadCounters>,
     /// Its memory on the host.

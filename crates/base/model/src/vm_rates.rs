@@ -1,7 +1,7 @@
 //! What a running VM did between two samples of its counters.
 
 use crate::vm::argument;
-use crate::{Accelerator, Advice, GuestExits, Manager, Role, RunState, VmSettings};
+use crate::{Accelerator, Advice, BlockedThread, GuestExits, Manager, ProcessStop, Role, RunState, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// A VM in one interval. What is not known is null.
@@ -25,6 +25,15 @@ pub struct VmRates {
     pub seconds: f64,
     /// Whether the guest ran; null where nobody was asked.
     pub state: Option<RunState>,
+    /// Signal or tracer that stopped its process; null while its threads may run.
+    #[serde(default)]
+    pub process_stop: Option<ProcessStop>,
+    /// Time without an answer of QEMU's monitor, s; null where it answered, was not asked, or serves another client.
+    #[serde(default)]
+    pub monitor_timeout_s: Option<f64>,
+    /// Threads that were in uninterruptible sleep for the whole interval; the main loop, too, where the monitor did not answer.
+    #[serde(default)]
+    pub blocked: Vec<BlockedThread>,
     /// Part of the interval that its vCPU threads were on a CPU, mean of the vCPUs, 0 to 1: %RUN. Null without vCPU threads.
     pub run: Option<f64>,
     /// Part of the interval that its vCPU threads were runnable without a CPU, mean: %RDY.

@@ -104,7 +104,7 @@ impl Import {
         store(trial, files::EXITS, &counts)?;
         let path = Some(file.path.display().to_string());
         let vm = Some(facts.clone());
-        let observed = ProfileFacts { pid: facts.pid, program: String::new(), file: path, vm, missing };
+        let observed = ProfileFacts { pid: facts.pid, file: path, vm, missing, ..ProfileFacts::default() };
         store(trial, files::OBSERVED, &observed)?;
         Ok(Some(facts))
     }

@@ -261,8 +261,19 @@ pub enum MachineError {
     #[error("QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH")]
     InGuest(String),
     /// QEMU's monitor.
-    #[error("QEMU's monitor (QMP) failed: {0}. Try another QEMU with --qemu")]
+    #[error("QEMU's monitor (QMP) failed: {0}")]
     Monitor(String),
+    /// QEMU's monitor does not answer.
+    #[error("QMP did not answer within {seconds} s{}", if *.has_client { ", since another client is connected to it" } else { "" })]
+    MonitorTimeout {
+        /// The timeout, seconds.
+        seconds: f64,
+        /// True if another client is known to be connected: a QMP socket serves one at a time.
+        has_client: bool,
+    },
+    /// The monitor of a QEMU that vmtax started.
+    #[error("QEMU's monitor (QMP) failed: {0}. Try another QEMU with --qemu")]
+    GuestMonitor(String),
     /// QEMU fell back to another accelerator.
     #[error("QEMU runs the guest without KVM although KVM was requested: see `vmtax doctor`")]
     NotKvm,
@@ -282,6 +293,14 @@ pub enum MachineError {
 impl MachineError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         MachineError::System { what: what.into(), source: source.into() }
+    }
+
+    /// The reason of an error of the monitor, without the words that name it.
+    pub(crate) fn monitor_reason(self) -> String {
+        match self {
+            MachineError::Monitor(why) => why,
+            other => other.to_string(),
+        }
     }
 
     /// Whether the machine can go on with the next workload.

@@ -1,8 +1,9 @@
 //! The VMs that run on a host, a line each, and what cannot be observed of them.
 
 use crate::engine::{Block, Column, Report, Section, Table};
+use crate::text::plain;
 use vmtax_model::number::{bytes, counted};
-use vmtax_model::{AbilityName, Missing, VmFacts};
+use vmtax_model::{AbilityName, Missing, ProcessStop, VmFacts};
 
 /// More VMs that lack the same are counted.
 const MOST_NAMED: usize = 5;
@@ -34,12 +35,27 @@ fn answer(vms: &[VmFacts]) -> String {
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
+    let stopped: Vec<String> = vms.iter().filter_map(|vm| stopped(vm, vms)).collect();
+    if !stopped.is_empty() {
+        return format!("{}. {} on this host.", stopped.join("; "), counted(vms.len() as u64, "VM"));
+    }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
         1 if restricted == 0 => "1 VM runs on this host and can be observed in full.".to_owned(),
         1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
     }
+}
+
+/// A clause that says that a VM's process is stopped, with the command that resumes it.
+fn stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
+    let name = unique_name(vm, vms);
+    Some(match vm.process_stop.as_ref()? {
+        ProcessStop::Signal => {
+            format!("{name} does not run: QEMU is stopped (SIGSTOP), `kill -CONT {}` resumes it", vm.pid)
+        }
+        ProcessStop::Tracer(tracer) => format!("{name} does not run: {} has stopped QEMU", plain(tracer)),
+    })
 }
 
 fn table(vms: &[VmFacts]) -> Table {

@@ -55,7 +55,11 @@ fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     }
     let writer = recording_folder::begin(record, &plan, &doctor::facts(None))?;
     let mut trial = writer.trial_files(0)?;
-    put(&mut trial, files::OBSERVED, &ProfileFacts { pid, program, file: Some(name), vm: None, missing })?;
+    put(
+        &mut trial,
+        files::OBSERVED,
+        &ProfileFacts { pid, program, file: Some(name), missing, ..ProfileFacts::default() },
+    )?;
     put(&mut trial, files::ON_CPU, &found)?;
     let folder = writer.folder().to_path_buf();
     writer.finish()?;

@@ -6,9 +6,9 @@ pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{
-    CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters, GuestDiskCounters, GuestDiskRates,
-    GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates, VmCounters,
-    VmFacts, VmRates,
+    BlockedThread, CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters, GuestDiskCounters,
+    GuestDiskRates, GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
+    VmCounters, VmFacts, VmRates,
 };
 use window::Window;
 
@@ -36,6 +36,9 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         cgroup: facts.cgroup.clone(),
         seconds: window.seconds,
         state: after.state.clone(),
+        process_stop: after.process_stop.clone(),
+        monitor_timeout_s: after.monitor_timeout_s,
+        blocked: blocked(before, after),
         run: mean(|thread| thread.run),
         ready: mean(|thread| thread.ready),
         throttled: throttled.map(|us| window.part(us as f64 / 1e6 / vcpus)),
@@ -84,6 +87,19 @@ fn threads(window: &Window, before: &[ThreadCounters], after: &[ThreadCounters])
     let mut all: Vec<ThreadRates> = after.iter().map(rates).collect();
     all.sort_by(|a, b| b.run.total_cmp(&a.run));
     all
+}
+
+/// The threads that are blocked at the end and did not run in between.
+fn blocked(before: &VmCounters, after: &VmCounters) -> Vec<BlockedThread> {
+    let turns = |counters: &VmCounters, tid| {
+        let thread = counters.threads.iter().find(|thread| thread.tid == tid)?;
+        Some((thread.cpu_ns, thread.turns))
+    };
+    let did_not_run = |thread: &&BlockedThread| {
+        turns(before, thread.tid).is_some_and(|turns_before| turns(after, thread.tid) == Some(turns_before))
+    };
+    // A main loop that only does not answer may run meanwhile.
+    after.blocked.iter().filter(|thread| !thread.is_uninterruptible || did_not_run(thread)).cloned().collect()
 }
 
 /// Those that were there before.

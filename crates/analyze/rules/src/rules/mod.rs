@@ -23,6 +23,7 @@ mod vcpu_wait;
 mod vm_cpu;
 mod vm_disk_settings;
 mod vm_guest;
+mod vm_hang;
 mod vm_host_disk;
 mod vm_io;
 mod vm_memory;
@@ -43,6 +44,10 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// The rules about measurements.
 const RULES: &[&Rule] = &[
+    &vm_hang::VM_PROCESS_STOPPED,
+    &vm_hang::VM_PROCESS_TRACED,
+    &vm_hang::VM_BLOCKED_THREAD,
+    &vm_hang::VM_NO_PROGRESS,
     &accelerator::TCG_DESPITE_KVM,
     &accelerator::KVM_EMULATES_KERNELS,
     &accelerator::KVM_NOT_AVAILABLE,

@@ -19,7 +19,7 @@ pub(super) const VM_STOPPED: Rule = Rule {
     id: "vm-stopped",
     finds: "a VM whose vCPUs are stopped, with the reason that its monitor gives",
     remedies: &[
-        instruction("Resume the guest, if it is not to stay stopped", "RESUME"),
+        instruction("Resume the guest, unless it is paused on purpose", "RESUME"),
         instruction("After an I/O error give the storage what it lacks first: space, its network", ""),
     ],
     source: "QEMU QMP Reference Manual, RunState",

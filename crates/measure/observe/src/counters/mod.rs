@@ -12,5 +12,8 @@ pub use block_device::block_device;
 pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights};
 pub use cpu_use::cpu_use;
 pub use network::interfaces;
-pub use process::{ThreadTimes, is_stopped, memory, own_cpu, process_io, started, thread_times, transparent_huge};
-pub use unix_socket::socket_server;
+pub use process::{
+    ThreadTimes, is_stopped, memory, own_cpu, process_io, process_stop, started, thread_state, thread_times,
+    transparent_huge, wait_channel,
+};
+pub use unix_socket::{has_client, socket_server};

@@ -3,7 +3,7 @@
 use procfs::process::Process;
 use std::fs;
 use std::time::Duration;
-use vmtax_model::{MemoryCounters, ProcessIo};
+use vmtax_model::{MemoryCounters, ProcessIo, ProcessStop};
 
 /// Times of a thread since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,41 @@ pub fn is_stopped(pid: i32) -> bool {
     Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.state == 'T')
 }
 
+/// The signal or tracer that stopped all threads of a process; `None` where they may run, or there is no such process.
+pub fn process_stop(pid: i32) -> Option<ProcessStop> {
+    // Most run: one file tells that.
+    let first = thread_state(pid, pid).filter(|state| matches!(state, 'T' | 't'))?;
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let mut states = tids.filter_map(|tid| thread_state(pid, tid));
+    if !states.all(|state| matches!(state, 'T' | 't')) {
+        return None;
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse::<i32>().ok());
+    let tracer = tracer.filter(|tracer| first == 't' && *tracer != 0).map(|tracer| {
+        let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+        format!("{} (PID {tracer})", name.trim_end())
+    });
+    Some(tracer.map_or(ProcessStop::Signal, ProcessStop::Tracer))
+}
+
+/// The state of a thread as `/proc` has it: R, S, D, T, t, Z.
+pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
+    state(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+}
+
+/// The third field. The name before it, in brackets, may hold anything.
+fn state(text: &str) -> Option<char> {
+    text.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// The kernel's function in which a thread waits; `None` where it runs, and without the permission.
+pub fn wait_channel(pid: i32, tid: i32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok()?;
+    Some(name).filter(|name| !name.is_empty() && name != "0")
+}
+
 /// CPU time of this process, and of the processes that it started and that ended.
 pub fn own_cpu() -> Duration {
     let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -121,6 +156,28 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_a_signal_stopped_is_known_until_it_is_continued() {
+        let sleeps = vmtax_model::testing::Ends(std::process::Command::new("sleep").arg("60").spawn().unwrap());
+        let pid = sleeps.0.id() as i32;
+        let process = rustix::process::Pid::from_raw(pid).unwrap();
+        let until = |stop: Option<ProcessStop>| {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while process_stop(pid) != stop {
+                assert!(std::time::Instant::now() < deadline, "not {stop:?}");
+            }
+        };
+        until(None);
+        for _ in 0..2 {
+            rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+            until(Some(ProcessStop::Signal));
+            assert_eq!(thread_state(pid, pid), Some('T'));
+            rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+            until(None);
+        }
+        assert_eq!((process_stop(i32::MAX), thread_state(i32::MAX, 1)), (None, None));
+    }
+
+    #[test]
     fn schedstat_has_three_fields() {
         assert_eq!(schedstat("123 45 6\n"), Some((123, 45, 6)));
         assert_eq!(schedstat("123 45"), None);
@@ -138,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
-            let _ = (schedstat(&text), kib(&text), stat(&text));
+            let _ = (schedstat(&text), kib(&text), stat(&text), state(&text));
         }
     }
 }

@@ -1,9 +1,13 @@
 //! Who serves a Unix socket.
 
-use procfs::net::UnixState;
+use procfs::net::{UnixNetEntry, UnixState};
 use procfs::process::{FDTarget, Process};
 use std::collections::BTreeSet;
 use std::path::Path;
+
+/// References to a connected Unix socket in the kernel: those of its file and of its peer. One fewer once the peer is closed, which
+/// its owner may not have noticed.
+const CONNECTED_REFERENCES: u32 = 3;
 
 /// The process that serves the connections of a socket, as a process sees its path: the one that holds the server's end, and is not
 /// that process. `None` where there is none, or without the permission to see its files. Processes of users other than root and the
@@ -30,6 +34,28 @@ pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
     stats.max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime)).map(|stat| stat.pid)
 }
 
+/// Returns true if a process has accepted a client at its socket at this path, as this process sees the path. `None` without the
+/// permission to see its files. A connection that it has not accepted yet has no inode.
+pub fn has_client(server: i32, path: &Path) -> Option<bool> {
+    let process = Process::new(server).ok()?;
+    let files = process.fd().ok()?.flatten();
+    let held: BTreeSet<u64> = files
+        .filter_map(|file| match file.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    // It bound the end of the path that is seen here, which leads through its root or its working directory.
+    let is_its_path = |bound: &Path| path.ends_with(bound.strip_prefix("/").unwrap_or(bound));
+    let accepted = |socket: &UnixNetEntry| {
+        socket.state == UnixState::CONNECTED
+            && socket.ref_count >= CONNECTED_REFERENCES
+            && held.contains(&socket.inode)
+            && socket.path.as_deref().is_some_and(is_its_path)
+    };
+    Some(process.unix().ok()?.iter().any(accepted))
+}
+
 /// Whether a process is of these users alone. The owner of its folder in `/proc` does not say: it is root for one that is not
 /// dumpable, which each may be.
 fn is_of(process: &Process, users: [u32; 2]) -> bool {
@@ -54,11 +80,17 @@ mod tests {
         let own = std::process::id() as i32;
         let parent = std::os::unix::process::parent_id() as i32;
         assert_eq!(socket_server(parent, &path), None, "nobody is connected");
-        let _client = UnixStream::connect(&path).unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        assert_eq!(has_client(own, &path), Some(false), "nobody has accepted it");
         let _server = listens.accept().unwrap();
+        let seen = Path::new("/proc/self/root").join(path.strip_prefix("/").unwrap());
+        assert_eq!((has_client(own, &path), has_client(own, &seen)), (Some(true), Some(true)));
+        assert_eq!(has_client(own, Path::new("/other")), Some(false));
         assert_eq!(socket_server(parent, &path), Some(own));
         assert_eq!(socket_server(own, &path), None, "the client itself is no server");
         assert_eq!(socket_server(i32::MAX, &path), None);
+        drop(client);
+        assert_eq!(has_client(own, &path), Some(false), "it has gone");
     }
 
     /// Another user's process with this path is not the daemon, whatever it is connected to.

@@ -42,7 +42,8 @@ pub fn diagnose(
         samples => samples?,
     };
     let per_s = requests_per_s(&samples);
-    let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_)));
+    // Of a process that is stopped a profile shows nothing else.
+    let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_))) && samples.after.process_stop.is_none();
     if is_running && per_s.is_none() {
         samples.missing.push(requests_not_counted(&samples));
     }
@@ -85,7 +86,9 @@ fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamp
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid: spec.pid })?;
     let mut missing = Vec::new();
     if level >= Level::Histograms {
-        match fleet.vm(spec.pid).and_then(|vm| vm.guest_settings(&after.settings.disks)) {
+        // Nothing of a process that is stopped answers.
+        let vm = fleet.vm(spec.pid).filter(|_| after.process_stop.is_none());
+        match vm.and_then(|vm| vm.guest_settings(&after.settings.disks)) {
             Some(Ok(settings)) => after.settings.guest = Some(settings),
             Some(Err(error)) => missing.push(guest_not_read(&error)),
             None => {}
@@ -139,7 +142,10 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
     let trace = format!("`vmtax layers --vm {}` traces them anyway", samples.vm.pid);
     let (why, fix) = match no_monitor(samples) {
         Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),
-        None => ("QEMU's monitor did not answer".to_owned(), trace),
+        None => match samples.after.monitor_timeout_s {
+            Some(seconds) => (format!("QMP did not answer within {seconds} s"), trace),
+            None => ("QEMU's monitor did not answer".to_owned(), trace),
+        },
     };
     Missing {
         what: REQUESTS.to_owned(),

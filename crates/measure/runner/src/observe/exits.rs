@@ -26,7 +26,11 @@ pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> 
     }
     let missing = why.map(|why| Missing::for_error("VM exits by reason and device", &why)).into_iter().collect();
     store(&mut files, files::EXITS, &counts)?;
-    Ok(store(&mut files, files::OBSERVED, &ProfileFacts { pid: spec.pid, program, file: None, vm: facts, missing })?)
+    Ok(store(
+        &mut files,
+        files::OBSERVED,
+        &ProfileFacts { pid: spec.pid, program, vm: facts, missing, ..ProfileFacts::default() },
+    )?)
 }
 
 /// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.

@@ -12,7 +12,7 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{CodeSamples, CpuUse, CpuUses, OnCpu, ProfileFacts};
 use vmtax_model::{Missing, ProfileSettings, files};
-use vmtax_observe::counters::cpu_use;
+use vmtax_observe::counters::{cpu_use, process_stop};
 use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
@@ -194,7 +194,9 @@ impl Profiler {
             Some(Err(why)) => missing.push(why),
             None => {}
         }
-        Ok(store(files, files::OBSERVED, &ProfileFacts { pid, program, file: None, vm: facts, missing })?)
+        let (state, process_stop) = (vm.run_state(), process_stop(pid));
+        let facts = ProfileFacts { pid, program, file: None, vm: facts, state, process_stop, missing };
+        Ok(store(files, files::OBSERVED, &facts)?)
     }
 }
 

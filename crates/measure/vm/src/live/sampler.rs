@@ -4,8 +4,10 @@ use super::daemon::Daemon;
 use super::level::Level;
 use super::pause::Pause;
 use super::threads::counted;
+use crate::MachineError;
 use crate::change::{host_queues, pinned};
 use crate::vm::Vm;
+use crate::vmm::NoMonitor;
 use crate::vmm::qemu::answers::Answers;
 use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
@@ -14,10 +16,12 @@ use crate::vmm::qemu::libvirt::DaemonId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use vmtax_model::{DiskCounters, GuestCounters, QemuThread, Role, ThreadCounters, VmCounters, VmFacts, VmSettings};
+use vmtax_model::{
+    BlockedThread, DiskCounters, GuestCounters, QemuThread, Role, ThreadCounters, VmCounters, VmFacts, VmSettings,
+};
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, process_io,
-    started, thread_times, transparent_huge,
+    process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
 };
 use vmtax_observe::{processes, thread_names};
 
@@ -40,6 +44,10 @@ pub(super) struct Sampler {
     questions: Questions,
     refreshed: Instant,
     monitor_pause: Pause,
+    /// Time without an answer when the monitor was last asked, s.
+    monitor_timeout_s: Option<f64>,
+    /// True if the process was stopped by a signal or a tracer at the last sample, or when its monitor was connected to.
+    was_stopped: bool,
     agent: Option<GuestAgent>,
     agent_pause: Pause,
     transparent_huge: Option<u64>,
@@ -63,10 +71,13 @@ impl Sampler {
             questions: Questions::default(),
             refreshed: Instant::now(),
             monitor_pause: Pause::default(),
+            monitor_timeout_s: None,
+            was_stopped: false,
             agent: None,
             agent_pause: Pause::default(),
             transparent_huge: None,
         };
+        sampler.was_stopped = matches!(sampler.vm.no_monitor(), Some(NoMonitor::Stopped(_)));
         sampler.read_seldom();
         Some(sampler)
     }
@@ -79,7 +90,13 @@ impl Sampler {
 
     /// Whether a sample asks somebody who may take some time: the VM's monitor, the agent in its guest.
     pub fn asks(&self) -> bool {
-        self.asks_monitor() || (self.agent.is_some() && !self.agent_pause.is_on())
+        let connects = self.vm.monitor().is_none() && (self.was_stopped || self.is_due());
+        self.asks_monitor() || connects || (self.agent.is_some() && !self.agent_pause.is_on())
+    }
+
+    /// Returns true when the facts that change seldom are to be read again.
+    fn is_due(&self) -> bool {
+        self.refreshed.elapsed() > REFRESH_INTERVAL
     }
 
     /// The libvirt daemon that has its monitor, where the monitor is not asked.
@@ -93,17 +110,31 @@ impl Sampler {
         if started(self.facts.pid) != Some(self.started) {
             return None;
         }
-        if self.refreshed.elapsed() > REFRESH_INTERVAL {
+        let pid = self.facts.pid;
+        let process_stop = process_stop(pid);
+        let is_continued = self.was_stopped && process_stop.is_none();
+        self.was_stopped = process_stop.is_some();
+        if self.is_due() || is_continued {
+            // What did not answer may do so now.
+            if self.vm.monitor().is_none() && process_stop.is_none() {
+                self.vm = Vm::attach(pid);
+            }
             self.facts = self.vm.facts()?;
             self.read_seldom();
         }
-        let pid = self.facts.pid;
         let at_ns = monotonic_ns();
         let threads = self.threads();
         let (answers, monitor_ns) = match stats {
             Some(stats) => (stats.answers.clone(), None),
+            // Nothing of a process that is stopped answers.
+            None if process_stop.is_some() => (Answers::default(), None),
             None => self.ask(),
         };
+        let monitor_timeout_s = match self.vm.no_monitor() {
+            Some(NoMonitor::Silent(seconds)) => Some(*seconds),
+            _ => self.monitor_timeout_s,
+        };
+        let blocked = self.blocked(monitor_timeout_s.is_some());
         let mut memory = memory(pid)?;
         memory.transparent_huge = self.transparent_huge;
         let taps: Vec<String> = self.facts.nics.iter().map(|nic| nic.tap.clone()).collect();
@@ -112,6 +143,9 @@ impl Sampler {
             started: self.started,
             at_ns,
             state: answers.state,
+            process_stop,
+            monitor_timeout_s,
+            blocked,
             memory,
             cgroup: cgroup_counters(&self.cgroups),
             process_io: process_io(pid),
@@ -122,7 +156,7 @@ impl Sampler {
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
-            guest: self.ask_agent(),
+            guest: if self.was_stopped { None } else { self.ask_agent() },
             threads,
         })
     }
@@ -144,6 +178,22 @@ impl Sampler {
         times.into_iter().chain(of_kernel).map(with_role).collect()
     }
 
+    /// The threads that serve the guest and are in uninterruptible sleep; `with_main`: the main loop, however it waits.
+    fn blocked(&self, with_main: bool) -> Vec<BlockedThread> {
+        let serves = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
+        let blocked = |thread: &QemuThread| {
+            let state = thread_state(self.facts.pid, thread.tid)?;
+            let (is_uninterruptible, is_main) = (state == 'D', thread.role == Role::Main);
+            (is_uninterruptible || (with_main && is_main && state != 'R')).then(|| BlockedThread {
+                tid: thread.tid,
+                role: thread.role.clone(),
+                is_uninterruptible,
+                wait_channel: wait_channel(self.facts.pid, thread.tid),
+            })
+        };
+        self.facts.threads.iter().filter(serves).filter_map(blocked).collect()
+    }
+
     /// What the monitor answers, and how long it took, ns.
     fn ask(&mut self) -> (Answers, Option<u64>) {
         let may_ask = self.asks_monitor() && !self.monitor_pause.is_on();
@@ -152,8 +202,15 @@ impl Sampler {
         };
         let began = Instant::now();
         match counters(monitor, &self.questions) {
-            Ok(answers) => (answers, Some(began.elapsed().as_nanos() as u64)),
-            Err(_) => {
+            Ok(answers) => {
+                self.monitor_timeout_s = None;
+                (answers, Some(began.elapsed().as_nanos() as u64))
+            }
+            Err(error) => {
+                self.monitor_timeout_s = match error {
+                    MachineError::MonitorTimeout { seconds, has_client: false } => Some(seconds),
+                    _ => None,
+                };
                 self.monitor_pause = Pause::begin();
                 (Answers::default(), None)
             }

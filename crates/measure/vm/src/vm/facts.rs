@@ -7,6 +7,7 @@ use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use vmtax_model::{Ability, AbilityName, Accelerator, Missing, VmFacts};
+use vmtax_observe::counters::process_stop;
 use vmtax_observe::{may_observe, tracefs};
 
 impl Vm {
@@ -25,6 +26,7 @@ impl Vm {
             version: self.process.version(),
             managed: self.process.managed(),
             accelerator,
+            process_stop: process_stop(self.pid()),
             vcpus,
             memory,
             roles_from,
@@ -81,7 +83,7 @@ impl Vm {
             ),
             (
                 AbilityName::Monitor,
-                self.no_monitor().and_then(|why| lacking("QEMU's monitor", why, &self.monitor_advice())),
+                self.no_monitor().and_then(|none| lacking("QEMU's monitor", &none.why(), &self.monitor_advice())),
             ),
             (
                 AbilityName::QemuGuestAgent,

@@ -3,14 +3,16 @@
 use super::open_files::{OpenFile, open_files};
 use crate::MachineError;
 use crate::setup::Setup;
-use crate::vmm::VmmProcess;
 use crate::vmm::qemu::binary::{self, binary};
 use crate::vmm::qemu::monitor::Monitor;
+use crate::vmm::{NoMonitor, VmmProcess};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
-use vmtax_model::{Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RoleSource, VmSettings, Vmm};
+use vmtax_model::{
+    Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RoleSource, RunState, VmSettings, Vmm,
+};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -55,13 +57,18 @@ impl Vm {
     }
 
     /// Why there is no monitor.
-    pub(super) fn no_monitor(&self) -> Option<&str> {
-        self.process.monitor.as_ref().err().map(String::as_str)
+    pub(crate) fn no_monitor(&self) -> Option<&NoMonitor> {
+        self.process.monitor.as_ref().err()
     }
 
     /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
-        self.process.monitor_advice().to_owned()
+        self.process.monitor_advice()
+    }
+
+    /// State of the guest by its monitor or libvirt, without a taint; `None` where neither answers.
+    pub fn run_state(&self) -> Option<RunState> {
+        self.process.run_state()
     }
 
     /// The program that runs: what was named may be a script or a loader around it. `None` without the permission to read it.

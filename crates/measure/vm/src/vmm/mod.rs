@@ -17,8 +17,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
-use vmtax_model::{DiskSettings, GuestSettings, Managed, QemuThread, RoleSource, TracedDisk, VmDisk, VmSettings, Vmm};
+use vmtax_model::{
+    DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState, TracedDisk, VmDisk,
+    VmSettings, Vmm,
+};
 use vmtax_observe::ProbePoint;
+use vmtax_observe::counters::process_stop;
 
 /// Starts a Linux guest.
 pub(crate) fn start_linux(
@@ -51,7 +55,41 @@ pub(crate) struct VmmProcess {
     /// `None` for a process that is not a VMM.
     pub vmm: Option<Vmm>,
     /// QEMU's QMP monitor, or why there is none.
-    pub monitor: Result<Monitor, String>,
+    pub monitor: Result<Monitor, NoMonitor>,
+}
+
+/// Reason for a missing monitor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum NoMonitor {
+    /// The process is stopped: nothing of it answers, and whoever waits for its monitor keeps others waiting.
+    Stopped(ProcessStop),
+    /// It did not answer for so long, s, and no other client is known to be connected.
+    Silent(f64),
+    /// Any other reason.
+    Other(String),
+}
+
+impl NoMonitor {
+    /// The reason, for people.
+    pub fn why(&self) -> String {
+        match self {
+            NoMonitor::Stopped(ProcessStop::Signal) => "QEMU is stopped by a signal (state T)".to_owned(),
+            NoMonitor::Stopped(ProcessStop::Tracer(tracer)) => format!("{tracer} has stopped QEMU (state t)"),
+            NoMonitor::Silent(seconds) => {
+                MachineError::MonitorTimeout { seconds: *seconds, has_client: false }.to_string()
+            }
+            NoMonitor::Other(why) => why.clone(),
+        }
+    }
+}
+
+impl From<MachineError> for NoMonitor {
+    fn from(error: MachineError) -> NoMonitor {
+        match error {
+            MachineError::MonitorTimeout { seconds, has_client: false } => NoMonitor::Silent(seconds),
+            other => NoMonitor::Other(other.monitor_reason()),
+        }
+    }
 }
 
 impl VmmProcess {
@@ -66,13 +104,14 @@ impl VmmProcess {
         let vmm = setup.machine.vmm();
         match vmm {
             Some(Vmm::Qemu) => {
-                let monitor = start::connect(setup, control, greeting)?;
-                let pid = monitor.pid()?;
+                let (monitor, pid) = start::connect(setup, control, greeting)
+                    .and_then(|monitor| Ok((monitor.clone(), monitor.pid()?)))
+                    .map_err(of_guest)?;
                 // Its threads are moved and traced: a QEMU that its guest took over may name any.
                 if !is_in_session(pid, session) {
                     let why =
                         format!("query-cpus-fast names a thread of process {pid}, which is not this guest's QEMU");
-                    return Err(MachineError::Monitor(why));
+                    return Err(MachineError::GuestMonitor(why));
                 }
                 Ok(VmmProcess { pid, vmm, monitor: Ok(monitor) })
             }
@@ -82,22 +121,31 @@ impl VmmProcess {
 
     /// A process of which only that is asked which the kernel shows.
     pub fn without_monitor(pid: i32) -> VmmProcess {
-        VmmProcess { pid, vmm: recognize(pid), monitor: Err("it was not asked for".to_owned()) }
+        VmmProcess { pid, vmm: recognize(pid), monitor: Err(NoMonitor::Other("it was not asked for".to_owned())) }
     }
 
     /// Recognizes the VMM that a process runs.
     pub fn attach(pid: i32) -> VmmProcess {
-        let monitor = attach::monitor(pid).map_err(|error| match error {
-            MachineError::Monitor(why) => why,
-            other => other.to_string(),
-        });
+        let monitor = match process_stop(pid) {
+            Some(stop) => Err(NoMonitor::Stopped(stop)),
+            None => attach::monitor(pid).map_err(NoMonitor::from),
+        };
         // sudo, timeout and similar programs have the command line of the QEMU that they start.
         let monitor = monitor.and_then(|monitor| match monitor.taints() || threads::belongs_to(&monitor, pid) {
             true => Ok(monitor),
-            false => Err("the QMP socket of its command line belongs to another process".to_owned()),
+            false => Err(NoMonitor::Other("the QMP socket of its command line belongs to another process".to_owned())),
         });
         let vmm = if monitor.is_ok() { Some(Vmm::Qemu) } else { recognize(pid) };
         VmmProcess { pid, vmm, monitor }
+    }
+
+    /// State of the guest by its monitor or libvirt, without a taint; `None` where neither answers.
+    pub fn run_state(&self) -> Option<RunState> {
+        let monitor = self.monitor.as_ref().ok()?;
+        if monitor.taints() {
+            return monitor.domain_stats().ok()?.remove(&self.name()?)?.answers.state;
+        }
+        qemu::counters::run_state(&monitor.execute("query-status").ok()?)
     }
 
     /// The monitor, for what is worth no mark.
@@ -235,8 +283,13 @@ impl VmmProcess {
     }
 
     /// How to get a monitor where there is none.
-    pub fn monitor_advice(&self) -> &'static str {
-        attach::advice(self.managed().map(|managed| managed.manager))
+    pub fn monitor_advice(&self) -> String {
+        match &self.monitor {
+            Err(NoMonitor::Stopped(ProcessStop::Signal)) => format!("resume QEMU (kill -CONT {})", self.pid),
+            Err(NoMonitor::Stopped(ProcessStop::Tracer(_))) => "let the tracer continue or detach".to_owned(),
+            Err(NoMonitor::Silent(_)) => format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid),
+            _ => attach::advice(self.managed().map(|managed| managed.manager)).to_owned(),
+        }
     }
 
     fn arguments(&self) -> Arguments {
@@ -247,6 +300,16 @@ impl VmmProcess {
 /// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
     binary::runs_qemu(pid).then_some(Vmm::Qemu)
+}
+
+/// An error of the monitor of a QEMU that vmtax started, for which there may be another.
+fn of_guest(error: MachineError) -> MachineError {
+    match error {
+        error @ (MachineError::Monitor(_) | MachineError::MonitorTimeout { .. }) => {
+            MachineError::GuestMonitor(error.monitor_reason())
+        }
+        other => other,
+    }
 }
 
 /// Whether a process is in a session.

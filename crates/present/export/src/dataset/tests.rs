@@ -163,6 +163,7 @@ fn observed(folder: &Path) -> Recording {
         version: None,
         managed: None,
         accelerator: Some(Accelerator::Kvm),
+        process_stop: None,
         vcpus: 1,
         memory: 1 << 30,
         roles_from: RoleSource::Monitor,

@@ -23,7 +23,7 @@ impl BarState {
     /// Of a wait: what a thread without work does is idle.
     fn of(reason: WaitFor) -> BarState {
         match reason {
-            WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest => BarState::Idle,
+            WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest | WaitFor::Resume => BarState::Idle,
             WaitFor::Lock | WaitFor::BigLock | WaitFor::Io | WaitFor::Other => BarState::Blocked,
         }
     }

@@ -7,7 +7,7 @@ use crate::number::{nanoseconds, percent, significant};
 use crate::text::when;
 use crate::top;
 use crate::view::{host, origin, vm};
-use vmtax_model::{SettingPlace, VmDiagnosis};
+use vmtax_model::{AbilityName, SettingPlace, VmDiagnosis};
 use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.
@@ -58,17 +58,39 @@ fn answer(found: &VmDiagnosis) -> String {
     if found.ended {
         return format!("{name} ended while it was observed; until then no rule found a known problem.{figures}");
     }
+    let not_observed = not_observed(found);
+    if !not_observed.is_empty() {
+        let what = not_observed.join(", ");
+        return format!("{name}: no problem found in what could be observed. Not observed: {what}.{figures}");
+    }
     format!("{name} is healthy: no rule found a known problem.{figures}")
 }
 
-/// What measures the first cause more closely, and what shows after a change that it is gone.
+/// Inputs of the rules that were not observed, each once.
+fn not_observed(found: &VmDiagnosis) -> Vec<String> {
+    let rates = &found.rates;
+    let lacks = |what: AbilityName| found.vm.abilities.iter().any(|able| able.what == what && able.missing.is_some());
+    let of_rates = [
+        ("vCPU threads", rates.run.is_none()),
+        ("whether the guest runs (QMP)", rates.state.is_none()),
+        ("settings of the guest's kernel", rates.settings.guest.is_none() && lacks(AbilityName::QemuGuestAgent)),
+    ];
+    let of_rates = of_rates.into_iter().filter(|(_, is_missing)| *is_missing).map(|(what, _)| what);
+    let mut all: Vec<String> = Vec::new();
+    for what in of_rates.chain(found.missing.iter().map(|missing| &*missing.what)) {
+        if !all.iter().any(|known| known == what) {
+            all.push(what.to_owned());
+        }
+    }
+    all
+}
+
+/// The command that measures the first cause more closely, and the one that prints the whole report.
 fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
     let remedies = found.causes.first().into_iter().flat_map(|cause| &cause.remedies);
     let mut measures = remedies.filter(|remedy| remedy.place == SettingPlace::Vmtax && !remedy.line.is_empty());
-    let again = format!("vmtax diagnose {}", found.rates.argument());
     let closer = measures.next().map(|remedy| remedy.line.clone());
-    let first = closer.into_iter().chain((!found.causes.is_empty()).then_some(again));
-    first.chain([format!("{details} --details")]).collect()
+    closer.into_iter().chain([format!("{details} --details")]).collect()
 }
 
 fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {

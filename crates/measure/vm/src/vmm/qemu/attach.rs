@@ -18,7 +18,7 @@ pub(crate) const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// that answers.
 ///
 /// # Errors
-/// [`MachineError::Monitor`] where there is none.
+/// [`MachineError::Monitor`] where there is none, [`MachineError::MonitorTimeout`] where it does not answer.
 pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
     let arguments = Arguments::of(pid);
     if let Some(managed) = manager::of(pid, &arguments).filter(|managed| managed.manager.is_libvirt()) {
@@ -26,15 +26,18 @@ pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
         domain.check(pid, ATTACH_TIMEOUT)?;
         return Ok(Monitor::of_domain(domain, ATTACH_TIMEOUT));
     }
-    let mut why = "QEMU's command line has no QMP socket".to_owned();
+    let mut failed = MachineError::Monitor("QEMU's command line has no QMP socket".to_owned());
     for path in sockets(&arguments) {
         let socket = SharedSocket { path: path_of(pid, &path), pid };
         match socket.connect(ATTACH_TIMEOUT) {
             Ok(_) => return Ok(Monitor::shared(socket, ATTACH_TIMEOUT)),
-            Err(error) => why = format!("{}: {error}", path.display()),
+            Err(MachineError::Monitor(why)) => {
+                failed = MachineError::Monitor(format!("{}: {why}", path.display()));
+            }
+            Err(error) => failed = error,
         }
     }
-    Err(MachineError::Monitor(why))
+    Err(failed)
 }
 
 /// What to do where a process has no monitor that answers.

@@ -19,6 +19,28 @@ pub(crate) struct Conversation {
     unread: Vec<u8>,
     /// The last command's.
     number: u64,
+    /// Who answers.
+    of: Answerer,
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy)]
+enum Answerer {
+    Qmp,
+    GuestAgent,
+}
+
+/// Time limit of an answer.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    time: Duration,
+    deadline: Instant,
+}
+
+impl Limit {
+    fn begin(time: Duration) -> Limit {
+        Limit { time, deadline: Instant::now() + time }
+    }
 }
 
 impl Conversation {
@@ -26,8 +48,8 @@ impl Conversation {
     pub fn begin(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Conversation, MachineError> {
         // A command is small: it waits only where none is read any more.
         stream.set_write_timeout(Some(timeout)).map_err(|e| MachineError::Monitor(e.to_string()))?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
-        let greeted = conversation.answer(Instant::now() + greeting)?;
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: 0, of: Answerer::Qmp };
+        let greeted = conversation.answer(Limit::begin(greeting))?;
         if greeted.get("QMP").is_none() {
             return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
         }
@@ -39,15 +61,15 @@ impl Conversation {
     pub fn with_agent(stream: UnixStream, timeout: Duration) -> Result<Conversation, MachineError> {
         let error = |e: std::io::Error| MachineError::Monitor(e.to_string());
         stream.set_write_timeout(Some(timeout)).map_err(error)?;
-        let mut conversation = Conversation { stream, unread: Vec::new(), number: u64::from(std::process::id()) };
-        let (id, deadline) = (conversation.number, Instant::now() + timeout);
+        let (id, limit) = (u64::from(std::process::id()), Limit::begin(timeout));
+        let mut conversation = Conversation { stream, unread: Vec::new(), number: id, of: Answerer::GuestAgent };
         // The byte resets the agent's parser, whatever a client before sent in half.
         let request = format!("{}\n", json!({ "execute": "guest-sync", "arguments": { "id": id } }));
         conversation.stream.write_all(b"\xff").map_err(error)?;
         conversation.stream.write_all(request.as_bytes()).map_err(error)?;
         // Each line costs the guest's agent a write; what is no JSON ends a line, too.
         for _ in 0..MAX_OLD_LINES {
-            let line = conversation.line(deadline)?;
+            let line = conversation.line(limit)?;
             if serde_json::from_slice::<Value>(&line).is_ok_and(|answer| answer["return"] == id) {
                 return Ok(conversation);
             }
@@ -67,12 +89,12 @@ impl Conversation {
         arguments: &Value,
         timeout: Duration,
     ) -> Result<Result<Value, MachineError>, MachineError> {
-        let deadline = Instant::now() + timeout;
+        let limit = Limit::begin(timeout);
         self.number += 1;
         let request = format!("{}\n", json!({ "execute": command, "arguments": arguments, "id": self.number }));
         self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
         loop {
-            let answer = self.answer(deadline)?;
+            let answer = self.answer(limit)?;
             // A late response to a command that timed out.
             if answer.get("id").is_some_and(|id| *id != self.number) {
                 continue;
@@ -83,20 +105,23 @@ impl Conversation {
         }
     }
 
-    fn answer(&mut self, deadline: Instant) -> Result<Value, MachineError> {
-        let line = self.line(deadline)?;
+    fn answer(&mut self, limit: Limit) -> Result<Value, MachineError> {
+        let line = self.line(limit)?;
         serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()))
     }
 
-    fn line(&mut self, deadline: Instant) -> Result<Vec<u8>, MachineError> {
+    fn line(&mut self, limit: Limit) -> Result<Vec<u8>, MachineError> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
                 return Ok(self.unread.drain(..=end).collect());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.unread.len() > MAX_LINE {
-                return Err(MachineError::Monitor("no response within the timeout".to_owned()));
+            let left = limit.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.timeout(limit.time));
+            }
+            if self.unread.len() > MAX_LINE {
+                return Err(MachineError::Monitor(format!("a response is longer than {MAX_LINE} bytes")));
             }
             let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
             match read {
@@ -105,6 +130,16 @@ impl Conversation {
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(MachineError::Monitor(e.to_string())),
             }
+        }
+    }
+}
+
+impl Conversation {
+    fn timeout(&self, time: Duration) -> MachineError {
+        let seconds = time.as_secs_f64();
+        match self.of {
+            Answerer::Qmp => MachineError::MonitorTimeout { seconds, has_client: false },
+            Answerer::GuestAgent => MachineError::Monitor(format!("no agent in the guest answered within {seconds} s")),
         }
     }
 }

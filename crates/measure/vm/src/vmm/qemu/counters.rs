@@ -80,7 +80,7 @@ fn disk_of(path: &str) -> String {
     name_of(&json!(path), &Value::Null, &Value::Null)
 }
 
-fn run_state(answer: &Value) -> Option<RunState> {
+pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
     match answer["running"].as_bool()? {
         true => Some(RunState::Running),
         false => Some(RunState::Stopped(answer["status"].as_str().unwrap_or("stopped").to_owned())),

@@ -64,7 +64,7 @@ impl Monitor {
     /// Executes several commands, each with its arguments, in one conversation. One that QEMU refuses does not end it.
     ///
     /// # Errors
-    /// [`MachineError::Monitor`] where the monitor cannot be reached.
+    /// [`MachineError::Monitor`] where the monitor cannot be reached, [`MachineError::MonitorTimeout`] where it does not answer.
     pub(crate) fn execute_all(
         &self,
         commands: &[(&str, Value)],
@@ -75,7 +75,14 @@ impl Monitor {
                 let ask = |(command, arguments): &(&str, Value)| conversation.ask(command, arguments, self.timeout);
                 commands.iter().map(ask).collect()
             }
-            _ => Ok(commands.iter().map(|(command, arguments)| self.execute_with(command, arguments)).collect()),
+            _ => {
+                let ask = |(command, arguments): &(&str, Value)| match self.execute_with(command, arguments) {
+                    // The next would not be answered, either.
+                    Err(error @ MachineError::MonitorTimeout { .. }) => Err(error),
+                    answer => Ok(answer),
+                };
+                commands.iter().map(ask).collect()
+            }
         }
     }
 
@@ -146,6 +153,6 @@ mod tests {
         let late = "{\"return\": {\"enabled\": true}, \"id\": 1}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n";
         assert_eq!(monitor_that_reads(&format!("{hello}{late}")).unwrap()["enabled"], false, "the first is another's");
         assert!(monitor_that_reads("garbage\n").is_err());
-        assert!(monitor_that_reads(hello).unwrap_err().to_string().contains("within the timeout"));
+        assert_eq!(monitor_that_reads(hello).unwrap_err().to_string(), "QMP did not answer within 0.2 s");
     }
 }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vmtax_observe::counters::has_client;
 
 /// How often a socket with waiting clients is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -24,7 +25,18 @@ impl SharedSocket {
     /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
     /// waits already may not even accept it.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
-        Conversation::begin(connect_to(self, timeout)?, timeout, timeout)
+        let timed_out = || MachineError::MonitorTimeout {
+            seconds: timeout.as_secs_f64(),
+            has_client: has_client(self.pid, &self.path).unwrap_or(false),
+        };
+        let stream = stream_to(self, timeout).map_err(|e| match e.kind() {
+            io::ErrorKind::TimedOut => timed_out(),
+            _ => MachineError::Monitor(e.to_string()),
+        })?;
+        Conversation::begin(stream, timeout, timeout).map_err(|error| match error {
+            MachineError::MonitorTimeout { .. } => timed_out(),
+            other => other,
+        })
     }
 }
 
@@ -33,12 +45,16 @@ impl SharedSocket {
 /// # Errors
 /// [`MachineError::Monitor`] where it does not listen, or another process does.
 pub(crate) fn connect_to(socket: &SharedSocket, timeout: Duration) -> Result<UnixStream, MachineError> {
-    let stream = connect(&socket.path, timeout).map_err(|e| MachineError::Monitor(e.to_string()))?;
+    stream_to(socket, timeout).map_err(|e| MachineError::Monitor(e.to_string()))
+}
+
+fn stream_to(socket: &SharedSocket, timeout: Duration) -> io::Result<UnixStream> {
+    let stream = connect(&socket.path, timeout)?;
     match Peer::of(&stream).map(|peer| peer.pid) {
         Some(of) if of == socket.pid => Ok(stream),
         of => {
             let of = of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
-            Err(MachineError::Monitor(format!("it is the socket of {of}, not of {}", socket.pid)))
+            Err(io::Error::other(format!("it is the socket of {of}, not of {}", socket.pid)))
         }
     }
 }
@@ -56,7 +72,7 @@ pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(RETRY_INTERVAL),
-            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "other programs use it")),
+            Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no connection is accepted")),
             Err(e) => return Err(e.into()),
         }
     }

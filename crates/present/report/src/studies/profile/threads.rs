@@ -4,7 +4,11 @@ use super::share::percent;
 use crate::charts::threads::{ThreadBars, bar, legend};
 use crate::engine::{Cell, Column, Figure, Table, Tone};
 use crate::number::{self, NONE, count, counted};
-use vmtax_model::{ProfileFindings, Role, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates, WaitFor};
+use crate::text::plain;
+use vmtax_model::{
+    ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates,
+    WaitFor,
+};
 
 /// Threads that a terminal shows without details, and that a page draws.
 const SHOWN: (usize, usize) = (12, 40);
@@ -19,8 +23,31 @@ const LARGE: f64 = 0.05;
 
 /// How long threads ran, were runnable, and waited, and for what; where no times are known, which function most samples are in.
 pub fn answer(findings: &ProfileFindings) -> String {
+    if let Some(sentence) = does_not_run(findings) {
+        return sentence;
+    }
     let states = findings.states.as_ref().and_then(|states| of_states(states, findings));
     states.or_else(|| most_sampled(findings)).unwrap_or_else(|| "No thread ran while it was sampled.".to_owned())
+}
+
+/// The reason for which none of its vCPUs ran: QEMU itself was stopped, or the guest was paused.
+fn does_not_run(findings: &ProfileFindings) -> Option<String> {
+    let pid = findings.pid;
+    match (&findings.process_stop, &findings.state) {
+        (Some(ProcessStop::Signal), _) => Some(format!(
+            "Process {pid} is stopped (SIGSTOP): all its threads are in state T. `kill -CONT {pid}` resumes it."
+        )),
+        (Some(ProcessStop::Tracer(tracer)), _) => {
+            Some(format!("{} has stopped process {pid}: all its threads are in state t.", plain(tracer)))
+        }
+        (None, Some(RunState::Stopped(why))) if why == "paused" => {
+            Some("The guest is paused: no vCPU runs.".to_owned())
+        }
+        (None, Some(RunState::Stopped(why))) => {
+            Some(format!("The guest does not run: its state is \"{}\".", plain(why)))
+        }
+        _ => None,
+    }
 }
 
 fn most_sampled(findings: &ProfileFindings) -> Option<String> {
@@ -48,8 +75,16 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
         (runnable, "waiting for a CPU (run-queue wait)".to_owned()),
         (halted, "idle (guest halted)".to_owned()),
     ];
-    let reasons =
-        [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep, WaitFor::Other];
+    let reasons = [
+        WaitFor::Resume,
+        WaitFor::BigLock,
+        WaitFor::Lock,
+        WaitFor::Io,
+        WaitFor::Work,
+        WaitFor::Events,
+        WaitFor::Sleep,
+        WaitFor::Other,
+    ];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
@@ -227,6 +262,27 @@ mod tests {
         assert_eq!((shown(&some).len(), idle(&some).as_deref()), (1, Some("Did not run: t2 (2).")));
         let none = found(&[thread(1, 0.0), thread(2, 0.0)]);
         assert_eq!((shown(&none).len(), idle(&none)), (2, None));
+    }
+
+    #[test]
+    fn a_guest_that_does_not_run_is_not_idle() {
+        let waits =
+            vec![StateWait { reason: WaitFor::Resume, call: String::new(), below: String::new(), fraction: 1.0 }];
+        let vcpu =
+            ThreadStates { name: "vCPU 0".to_owned(), role: Some(Role::Vcpu(0)), waits, ..ThreadStates::default() };
+        let (source, threads) = (StateSource::SchedulerEvents, vec![vcpu]);
+        let states = StateFindings { seconds: 2.0, source, threads, contention: None, advice: Vec::new() };
+        let of = |state: Option<&str>, process_stop| {
+            let state = state.map(|why| RunState::Stopped(why.to_owned()));
+            let states = Some(states.clone());
+            answer(&ProfileFindings { pid: 7, state, process_stop, states, ..ProfileFindings::default() })
+        };
+        assert_eq!(of(Some("paused"), None), "The guest is paused: no vCPU runs.");
+        assert_eq!(of(Some("io-error"), None), "The guest does not run: its state is \"io-error\".");
+        let stopped = of(Some("paused"), Some(ProcessStop::Signal));
+        assert!(stopped.starts_with("Process 7 is stopped (SIGSTOP)") && stopped.contains("kill -CONT 7"), "{stopped}");
+        let traced = of(None, Some(ProcessStop::Tracer("gdb (PID 9)".to_owned())));
+        assert!(traced.starts_with("gdb (PID 9) has stopped process 7"), "{traced}");
     }
 
     /// Halt polling is CPU time of the vCPU's thread in which the guest is idle.

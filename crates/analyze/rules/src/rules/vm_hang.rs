@@ -1,0 +1,231 @@
+//! A VM that does not run at all although nobody paused it: its process is stopped, its threads are blocked in the kernel, or
+//! QEMU does not answer. What else is known of such a VM explains nothing.
+
+use crate::rule::{instruction, measurement};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::counted;
+use vmtax_model::{BlockedThread, ProcessStop, Role, VmRates};
+
+const STATES: &str = "Linux manual pages, proc_pid_stat(5): state";
+
+pub(super) const VM_PROCESS_STOPPED: Rule = Rule {
+    id: "vm-process-stopped",
+    finds: "a VM whose process a signal stopped: all its threads are in state T",
+    remedies: &[instruction("Resume QEMU (kill -CONT QEMU_PID)", "sudo kill -CONT QEMU_PID")],
+    source: "Linux manual pages, signal(7): SIGSTOP",
+    evaluate: |evidence| {
+        let text = |vm: &VmRates| match vm.process_stop {
+            Some(ProcessStop::Signal) => Some(format!(
+                "QEMU is stopped (SIGSTOP) and does not answer: all threads of process {} are in state T.",
+                vm.pid
+            )),
+            _ => None,
+        };
+        finding(evidence, text)
+    },
+};
+
+pub(super) const VM_PROCESS_TRACED: Rule = Rule {
+    id: "vm-process-traced",
+    finds: "a VM whose process a debugger or another tracer stopped: all its threads are in state t",
+    remedies: &[instruction("Let the tracer continue QEMU, or detach it", "")],
+    source: STATES,
+    evaluate: |evidence| {
+        let text = |vm: &VmRates| match &vm.process_stop {
+            Some(ProcessStop::Tracer(tracer)) => Some(format!(
+                "{} has stopped QEMU, which does not answer: all threads of process {} are in state t.",
+                tracer.escape_default(),
+                vm.pid
+            )),
+            _ => None,
+        };
+        finding(evidence, text)
+    },
+};
+
+pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
+    id: "vm-blocked-thread",
+    finds: "a vCPU thread, the main loop or an iothread that was in uninterruptible sleep (state D) for the whole interval",
+    remedies: &[
+        instruction(
+            "Find what it waits for in the kernel: storage or a network file system that does not answer, swap, a frozen control group",
+            "sudo cat /proc/QEMU_PID/task/BLOCKED_TID/stack",
+        ),
+        instruction("See whether the kernel logged a hung task or I/O errors", "sudo dmesg --level=err,warn"),
+    ],
+    source: STATES,
+    evaluate: |evidence| {
+        let Some(vm) = evidence.vm else { return Vec::new() };
+        let blocked: Vec<&BlockedThread> = vm.blocked.iter().filter(|thread| thread.is_uninterruptible).collect();
+        let Some(first) = blocked.iter().min_by_key(|thread| order(&thread.role)) else { return Vec::new() };
+        let others = match blocked.len() - 1 {
+            0 => String::new(),
+            n => format!(", as {} of QEMU", counted(n as u64, "further thread")),
+        };
+        let vcpus = blocked.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).count();
+        let is_main = blocked.iter().any(|thread| thread.role == Role::Main);
+        let silent = vm.monitor_timeout_s.map_or(String::new(), |s| format!("; QMP did not answer within {s} s"));
+        vec![Finding {
+            text: format!(
+                "{} did not run for {:.1} s: it is in uninterruptible sleep (state D){}{others}{silent}.",
+                named(first),
+                vm.seconds,
+                place(first)
+            ),
+            gain: if is_main { 1.0 } else { (vcpus as f64 / vm.vcpus.max(1) as f64).min(1.0) },
+            values: [values(vm), vec![("BLOCKED_TID", first.tid.to_string())]].concat(),
+            ..Finding::default()
+        }]
+    },
+};
+
+pub(super) const VM_NO_PROGRESS: Rule = Rule {
+    id: "vm-no-progress",
+    finds: "a VM whose QEMU does not answer at its monitor while no vCPU thread runs",
+    remedies: &[measurement("See where QEMU's threads wait", "vmtax profile --vm VM")],
+    source: "QEMU documentation, QEMU Machine Protocol",
+    evaluate: |evidence| {
+        let text = |vm: &VmRates| {
+            let seconds = vm.monitor_timeout_s.filter(|_| vm.process_stop.is_none())?;
+            let vcpus: Vec<_> = vm.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).collect();
+            // What is blocked has its own rule.
+            let is_known = vm.blocked.iter().any(|thread| thread.is_uninterruptible);
+            if vcpus.is_empty() || is_known || vcpus.iter().any(|vcpu| vcpu.run > 0.0 || vcpu.turns_per_s > 0.0) {
+                return None;
+            }
+            let main = vm.blocked.iter().find(|thread| thread.role == Role::Main);
+            let main = main.map_or(String::new(), |main| format!("; {} waits{}", lower(&named(main)), place(main)));
+            Some(format!(
+                "QEMU does not respond: QMP did not answer within {seconds} s, and no vCPU ran in {:.1} s{main}.",
+                vm.seconds
+            ))
+        };
+        finding(evidence, text)
+    },
+};
+
+/// A finding about the whole VM, which gets nothing done.
+fn finding(evidence: &Evidence<'_>, text: impl Fn(&VmRates) -> Option<String>) -> Vec<Finding> {
+    let found = |vm: &VmRates| Some(Finding { text: text(vm)?, gain: 1.0, values: values(vm), ..Finding::default() });
+    evidence.vm.and_then(found).into_iter().collect()
+}
+
+/// What replaces `VM` and `QEMU_PID` in remedies.
+fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
+    vec![("VM", vm.argument()), ("QEMU_PID", vm.pid.to_string())]
+}
+
+/// The main loop holds up everything, a vCPU its part of the guest.
+fn order(role: &Role) -> u8 {
+    match role {
+        Role::Main => 0,
+        Role::Vcpu(_) => 1,
+        _ => 2,
+    }
+}
+
+/// "The main loop (TID 7)".
+fn named(thread: &BlockedThread) -> String {
+    let label = thread.role.label();
+    let the = if matches!(thread.role, Role::Vcpu(_)) { "" } else { "The " };
+    format!("{the}{label} (TID {})", thread.tid)
+}
+
+fn lower(text: &str) -> String {
+    text.strip_prefix("The ").map_or_else(|| text.to_owned(), |rest| format!("the {rest}"))
+}
+
+/// Where in the kernel it is.
+fn place(thread: &BlockedThread) -> String {
+    thread.wait_channel.as_ref().map_or(String::new(), |name| format!(" in the kernel's {}", name.escape_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::{advice, findings};
+    use vmtax_model::{BlockedThread, ProcessStop, Role, RunState, ThreadRates, VmRates};
+
+    fn first(vm: &VmRates) -> Option<String> {
+        crate::evaluate(&Evidence { vm: Some(vm), ..Evidence::default() }).into_iter().next().map(|found| found.rule)
+    }
+
+    fn says(id: &str, vm: &VmRates) -> Vec<String> {
+        let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
+        found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
+    }
+
+    fn thread(role: Role, tid: i32, is_uninterruptible: bool, name: &str) -> BlockedThread {
+        BlockedThread { tid, role, is_uninterruptible, wait_channel: Some(name.to_owned()) }
+    }
+
+    /// A VM of two vCPUs, of which the first ran for a part of the time.
+    fn vm(run: f64) -> VmRates {
+        let vcpu = |number, run: f64| ThreadRates {
+            tid: 11 + number as i32,
+            role: Role::Vcpu(number),
+            run,
+            ready: 0.0,
+            turns_per_s: run * 100.0,
+        };
+        let threads = vec![vcpu(0, run), vcpu(1, 0.0)];
+        VmRates { pid: 10, vcpus: 2, seconds: 4.0, threads, ..VmRates::default() }
+    }
+
+    #[test]
+    fn a_stopped_process_is_found_first_with_the_command_that_resumes_it() {
+        let state = Some(RunState::Stopped("paused".to_owned()));
+        let stopped = VmRates { process_stop: Some(ProcessStop::Signal), state, ..vm(0.0) };
+        assert_eq!(
+            says("vm-process-stopped", &stopped),
+            ["QEMU is stopped (SIGSTOP) and does not answer: all threads of process 10 are in state T."]
+        );
+        assert_eq!(first(&stopped).as_deref(), Some("vm-process-stopped"), "also of a guest that is paused");
+        let remedy =
+            &advice("vm-process-stopped", &Evidence { vm: Some(&stopped), ..Evidence::default() })[0].remedies[0];
+        assert_eq!((&*remedy.action, &*remedy.line), ("Resume QEMU (kill -CONT 10)", "sudo kill -CONT 10"));
+        let tracer = Some(ProcessStop::Tracer("gdb (PID 7)".to_owned()));
+        let traced = VmRates { process_stop: tracer, ..vm(0.0) };
+        assert_eq!(
+            says("vm-process-traced", &traced),
+            ["gdb (PID 7) has stopped QEMU, which does not answer: all threads of process 10 are in state t."]
+        );
+        assert_eq!((says("vm-process-stopped", &traced).len(), says("vm-process-stopped", &vm(0.5)).len()), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_is_blocked_is_named_with_where_it_is() {
+        let blocked = vec![
+            thread(Role::Vcpu(0), 11, true, "folio_wait_bit_common"),
+            thread(Role::Main, 10, true, "rpc_wait_bit_killable"),
+        ];
+        let all = VmRates { blocked: blocked.clone(), monitor_timeout_s: Some(2.0), ..vm(0.0) };
+        assert_eq!(
+            says("vm-blocked-thread", &all),
+            ["The main loop (TID 10) did not run for 4.0 s: it is in uninterruptible sleep (state D) in the kernel's \
+                 rpc_wait_bit_killable, as 1 further thread of QEMU; QMP did not answer within 2 s."]
+        );
+        assert_eq!((first(&all).as_deref(), says("vm-no-progress", &all).len()), (Some("vm-blocked-thread"), 0));
+        let one = VmRates { blocked: blocked[..1].to_vec(), ..vm(0.0) };
+        let found = &advice("vm-blocked-thread", &Evidence { vm: Some(&one), ..Evidence::default() })[0];
+        assert!(found.finding.starts_with("vCPU 0 (TID 11) did not run"), "{}", found.finding);
+        assert_eq!((found.gain, &*found.remedies[0].line), (0.5, "sudo cat /proc/10/task/11/stack"));
+    }
+
+    #[test]
+    fn a_silent_monitor_is_a_hang_only_where_no_vcpu_runs() {
+        let blocked = vec![thread(Role::Main, 10, false, "futex_wait_queue")];
+        let silent = |run| VmRates { monitor_timeout_s: Some(2.0), blocked: blocked.clone(), ..vm(run) };
+        assert_eq!(
+            says("vm-no-progress", &silent(0.0)),
+            [
+                "QEMU does not respond: QMP did not answer within 2 s, and no vCPU ran in 4.0 s; the main loop (TID 10) waits \
+                 in the kernel's futex_wait_queue."
+            ]
+        );
+        assert_eq!(says("vm-no-progress", &silent(0.01)), [""; 0], "it runs");
+        assert_eq!(says("vm-no-progress", &vm(0.0)), [""; 0], "the monitor answers");
+        let unknown = VmRates { threads: Vec::new(), ..silent(0.0) };
+        assert_eq!(says("vm-no-progress", &unknown), [""; 0], "no vCPU thread is known");
+    }
+}

@@ -1,0 +1,27 @@
+//! States of a VMM's process in which its guest does not run.
+
+use crate::Role;
+use serde::{Deserialize, Serialize};
+
+/// Cause of all threads of a process being stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessStop {
+    /// A signal, such as SIGSTOP: state T.
+    Signal,
+    /// The tracer of this name, such as a debugger: state t.
+    Tracer(String),
+}
+
+/// A thread that does not run, and where in the kernel it waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedThread {
+    /// Host TID.
+    pub tid: i32,
+    /// What it does.
+    pub role: Role,
+    /// True in uninterruptible sleep (state D).
+    pub is_uninterruptible: bool,
+    /// The kernel's function in which it waits, `/proc/PID/task/TID/wchan`; null without the permission.
+    pub wait_channel: Option<String>,
+}
