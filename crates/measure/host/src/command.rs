@@ -1,4 +1,5 @@
-//! Runs a program that may be anything: with a timeout, a bounded output, and no terminal.
+//! Runs a program that may be anything: with a timeout, a bounded output, and no terminal. It is in a session of its own, so
+//! that neither it nor what it starts finds the terminal of vmtax at `/dev/tty`: virsh starts an agent of polkit there.
 
 use crate::raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -6,7 +7,6 @@ use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +25,17 @@ pub struct Answer {
     pub text: String,
 }
 
+/// Output of a program by stream, and its end.
+#[derive(Debug)]
+pub struct Output {
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
 /// Runs `program` and waits for its end, at most `limit`: see [`ask_command`].
 pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Option<Answer>> {
     let mut command = Command::new(program);
@@ -34,7 +45,7 @@ pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Op
 
 /// Runs a command and waits for its end, at most `limit`.
 ///
-/// It gets a process group of its own, which is killed when the timeout ends: `Ok(None)`.
+/// It gets a session of its own, whose process group is killed when the timeout ends: `Ok(None)`.
 ///
 /// # Errors
 /// Where it cannot be started.
@@ -47,30 +58,56 @@ pub fn ask_command(command: Command, limit: Duration) -> io::Result<Option<Answe
 /// # Errors
 /// Where it cannot be started.
 pub fn ask_command_unless(
-    command: Command,
+    mut command: Command,
     limit: Duration,
     is_stopped: &dyn Fn() -> bool,
 ) -> io::Result<Option<Answer>> {
-    let end = End { deadline: Instant::now() + limit, is_stopped };
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let ended = run(command, [reader], &End { deadline: Instant::now() + limit, is_stopped })?;
+    Ok(ended.map(|(success, [text])| Answer { success, text }))
+}
+
+/// Runs a command as [`ask_command`] does, and keeps its two streams apart: what it prints on standard error is no part of an
+/// answer on standard output.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn ask_streams(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
+    let (output, stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (errors, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+    command.stdout(stdout).stderr(stderr);
+    let ended = run(command, [output, errors], &End { deadline: Instant::now() + limit, is_stopped: &|| false })?;
+    Ok(ended.map(|(success, [stdout, stderr])| Output { success, stdout, stderr }))
+}
+
+/// Runs a command whose streams are pipes to these readers; whether it succeeded, and what each reader read.
+fn run<const N: usize>(
+    command: Command,
+    readers: [OwnedFd; N],
+    end: &End<'_>,
+) -> io::Result<Option<(bool, [String; N])>> {
     let mut child = {
-        // The command keeps both copies of the writing end: they go with this block, else the pipe would never end.
+        // The command keeps copies of the writing ends: they go with this block, else the pipes would never end.
         let mut command = command;
-        command.env("LC_ALL", "C").process_group(0);
-        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        command.env("LC_ALL", "C").stdin(Stdio::null());
+        raw::in_own_session(&mut command);
         // This thread waits for its end.
         raw::end_with_this_thread(&mut command);
         command.spawn()?
     };
-    let answer = read_until(&reader, &end).and_then(|text| wait_until(&mut child, text, &end));
-    if !matches!(answer, Ok(Some(_))) {
+    let ended = read_until(&readers, end).and_then(|texts| {
+        let success = if texts.is_some() { wait_until(&mut child, end)? } else { None };
+        Ok(success.zip(texts))
+    });
+    if !matches!(ended, Ok(Some(_))) {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             // It fails only when nothing is left to kill.
             let _ = kill_process_group(group, Signal::KILL);
         }
         child.wait()?;
     }
-    answer
+    ended
 }
 
 /// When a command is killed.
@@ -87,32 +124,39 @@ impl End<'_> {
     }
 }
 
-fn read_until(reader: &OwnedFd, end: &End<'_>) -> io::Result<Option<String>> {
-    let mut output = Vec::new();
+/// Reads until the end of every pipe; `None` where `end` comes first.
+fn read_until<const N: usize>(readers: &[OwnedFd; N], end: &End<'_>) -> io::Result<Option<[String; N]>> {
+    let mut outputs = [(); N].map(|()| Vec::new());
+    let mut is_open = [true; N];
     let mut buffer = [0; 16384];
-    loop {
+    while is_open.contains(&true) {
         let Some(left) = end.left() else { return Ok(None) };
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&timeout)) {
+        let open: Vec<usize> = (0..N).filter(|reader| is_open[*reader]).collect();
+        let mut fds: Vec<PollFd<'_>> =
+            open.iter().map(|reader| PollFd::new(&readers[*reader], PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        let n = rustix::io::retry_on_intr(|| rustix::io::read(reader, &mut buffer))?;
-        if n == 0 {
-            return Ok(Some(String::from_utf8_lossy(&output).into_owned()));
+        let ready = open.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(reader, _)| *reader);
+        for reader in ready {
+            let n = rustix::io::retry_on_intr(|| rustix::io::read(&readers[reader], &mut buffer))?;
+            is_open[reader] = n > 0;
+            // What is too much is still read, so that the program can end by itself.
+            let output: &mut Vec<u8> = &mut outputs[reader];
+            output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]);
         }
-        // What is too much is still read, so that the program can end by itself.
-        output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]);
     }
+    Ok(Some(outputs.map(|output| String::from_utf8_lossy(&output).into_owned())))
 }
 
-/// A program may close its output and stay.
-fn wait_until(child: &mut Child, text: Option<String>, end: &End<'_>) -> io::Result<Option<Answer>> {
-    let Some(text) = text else { return Ok(None) };
+/// Waits for the end of a program, which may close its output and stay; whether it succeeded, `None` where `end` comes first.
+fn wait_until(child: &mut Child, end: &End<'_>) -> io::Result<Option<bool>> {
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(Answer { success: status.success(), text }));
+            return Ok(Some(status.success()));
         }
         if end.left().is_none() {
             return Ok(None);
@@ -133,6 +177,21 @@ mod tests {
     fn both_streams_and_the_status_come_back() {
         let answer = shell("echo out; echo err >&2; exit 3", Duration::from_secs(5)).unwrap().unwrap();
         assert_eq!((answer.text.as_str(), answer.success), ("out\nerr\n", false));
+    }
+
+    #[test]
+    fn the_streams_are_kept_apart_where_that_is_asked_for() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo err >&2; echo out; exec 2>&-; echo more"]);
+        let output = ask_streams(command, Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!((&*output.stdout, &*output.stderr, output.success), ("out\nmore\n", "err\n", true));
+    }
+
+    #[test]
+    fn a_program_is_in_a_session_of_its_own_without_a_terminal() {
+        // Field 6 of /proc/PID/stat is the session, field 7 the controlling terminal.
+        let answer = shell("read -r line </proc/$$/stat; set -- $line; echo $(($6 - $$)) $7", Duration::from_secs(5));
+        assert_eq!(answer.unwrap().unwrap().text, "0 0\n");
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod tracing;
 mod version;
 
 pub use collect::collect;
-pub use command::{Answer, ask_command, ask_command_unless};
+pub use command::{Answer, Output, ask_command, ask_command_unless, ask_streams};
 pub use error::HostError;
 pub use guest_network::{has_vhost_net, passt_has_vhost_user};
 pub use kvm::{kvm, kvm_forgets_breakpoints};

@@ -2,7 +2,7 @@
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::{VcpuFd, VmFd};
-use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -57,6 +57,12 @@ pub fn kick(thread: Pid) {
 pub fn end_with_this_thread(command: &mut Command) {
     // SAFETY: between fork and exec a single system call is made, and nothing allocated or locked.
     unsafe { command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)) };
+}
+
+/// Starts a program in a session of its own, which has no controlling terminal.
+pub fn in_own_session(command: &mut Command) {
+    // SAFETY: between fork and exec a single system call is made, and nothing allocated or locked.
+    unsafe { command.pre_exec(|| setsid().map(drop).map_err(Into::into)) };
 }
 
 /// Takes back the pending kick, if there is one, so that the next KVM_RUN starts.

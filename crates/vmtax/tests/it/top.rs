@@ -268,9 +268,14 @@ fn a_paused_domain_of_libvirt_is_found_without_a_taint_and_its_disks_at_level_1(
     Command::new("chmod").arg("-R").arg("a+rwX").arg(folder.path()).status().unwrap();
     let Some(domain) = Domain::start(&place, &disk, "") else { return };
     virsh(&["suspend", &domain.name]).unwrap();
+    // As virsh does on a host without polkit where it has a terminal.
+    let noisy =
+        "echo 'Authorization not available. Check if polkit service is running' >&2\nexec /usr/bin/virsh \"$@\"";
+    let folder_of_virsh = place.script("bin/virsh", noisy).parent().unwrap().to_owned();
+    let path = format!("{}:{}", folder_of_virsh.display(), std::env::var("PATH").unwrap());
     let sample = |options: &str| {
         let words = format!("top {} --json --interval 0.5 {options}", domain.name);
-        let text = place.vmtax(&words).succeeds().stdout;
+        let text = place.vmtax(&words).env("PATH", &path).succeeds().stdout;
         json(text.lines().last().unwrap())["vms"][0].clone()
     };
     let paused = sample("--samples 2");
