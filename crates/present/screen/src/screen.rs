@@ -5,7 +5,8 @@ use crate::page::draw;
 use crate::state::State;
 use ratatui::crossterm::event::{self, Event};
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::Builder;
 use std::time::Duration;
 use vmtax_model::TopSample;
 
@@ -25,7 +26,7 @@ impl Screen {
     }
 
     /// Shows samples until a person ends it, `interrupted` says so, or no more samples come. The terminal is as before
-    /// afterwards, also after a panic.
+    /// afterwards, also after a panic. A thread that reads its keys stays until the process ends.
     ///
     /// # Errors
     /// Where the terminal cannot be used.
@@ -36,6 +37,7 @@ impl Screen {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         let mut terminal = ratatui::try_init()?;
+        let events = events()?;
         let shown = (|| {
             let mut is_new = true;
             while !interrupted() {
@@ -50,11 +52,13 @@ impl Screen {
                     Err(TryRecvError::Empty) => false,
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 };
-                if !event::poll(if is_new { Duration::ZERO } else { POLL_INTERVAL })? {
-                    continue;
-                }
+                let event = match events.recv_timeout(if is_new { Duration::ZERO } else { POLL_INTERVAL }) {
+                    Ok(event) => event?,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                };
                 is_new = true;
-                match event::read()? {
+                match event {
                     Event::Key(key) => match action(key, &mut self.state) {
                         Some(Action::Quit) => return Ok(()),
                         // A sampler that has ended is noticed above.
@@ -70,4 +74,20 @@ impl Screen {
         ratatui::try_restore()?;
         shown
     }
+}
+
+/// Events of the terminal, read by a thread of its own: crossterm reads a terminal that is gone again and again and never returns.
+fn events() -> io::Result<Receiver<io::Result<Event>>> {
+    let (sender, events) = channel();
+    let read = move || {
+        loop {
+            let event = event::read();
+            let failed = event.is_err();
+            if sender.send(event).is_err() || failed {
+                return;
+            }
+        }
+    };
+    Builder::new().spawn(read)?;
+    Ok(events)
 }

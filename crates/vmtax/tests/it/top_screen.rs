@@ -90,3 +90,23 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
     }
     drop(qemu);
 }
+
+#[test]
+fn the_screen_ends_with_its_terminal() {
+    let place = Place::new();
+    let words = format!("-nodefaults -display none -machine none -accel tcg -m 1 -S -name gone-{}", std::process::id());
+    let qemu = Ends::start("qemu-system-x86_64", &words);
+    let pid = qemu.0.id() as i32;
+    until("it runs", || vmtax_vm::running().contains(&pid).then_some(()));
+    let (mut ours, theirs) = terminal(80);
+    let start = place.vmtax(&format!("top {pid} --interval 0.3")).stdin(theirs.try_clone().unwrap()).stdout(theirs);
+    let running = start.env("TERM", "xterm-256color").start(60);
+    let (mut seen, mut part) = (String::new(), [0; 4096]);
+    // It draws again and again; where it has ended, reading fails.
+    while !screen(&seen).contains("level 0 (counters)") {
+        let n = ours.read(&mut part).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&part[..n]));
+    }
+    drop(ours);
+    running.outcome().exits(0);
+}

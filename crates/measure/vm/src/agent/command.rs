@@ -146,10 +146,12 @@ impl Conversation<'_, '_> {
                 }
                 Ok(Received::Other(_)) => {
                     wanted = false;
-                    let length = match &mut input {
-                        Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
-                        None => 0,
-                    };
+                    let read = input.as_mut().map_or(Ok(0), |file| file.read(&mut buffer));
+                    // In raw mode nothing that is typed is an end of the input: the terminal is gone.
+                    if streams.size().is_some() && !matches!(read, Ok(1..)) {
+                        return Ok(Ran::Stopped);
+                    }
+                    let length = read.map_err(failed("reading standard input"))?;
                     let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
                     agent.send(&frame.map_err(|e| agent.invalid_message(e.to_string()))?)?;
                 }

@@ -4,6 +4,7 @@ use super::collect::{Collector, add_exits};
 use crate::cli::TopArgs;
 use crate::command::interrupt::interrupt;
 use crate::fault::Fault;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -25,7 +26,7 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
     std::thread::scope(|scope| {
         let sampling = Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
         let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
-        let screen = Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised());
+        let screen = Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
         // The fleet ends in its thread, and removes what it has set.
         ended.store(true, Ordering::Relaxed);
         drop(requests);
@@ -33,9 +34,20 @@ pub(super) fn run(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode
             Ok(sampled) => sampled?,
             Err(_) => return Err(Fault::Usage("sampling ended by a panic: report it as a bug".to_owned())),
         }
-        screen.map_err(|e| Fault::file("using the terminal: try --batch", e))?;
-        Ok(ExitCode::SUCCESS)
+        match screen {
+            // Nobody reads an error there.
+            Err(e) if !is_gone() => Err(Fault::file("using the terminal: try --batch", e)),
+            _ => Ok(ExitCode::SUCCESS),
+        }
     })
+}
+
+/// Returns true if the terminal is gone: its window is closed, or its connection.
+fn is_gone() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 struct Sampler<'a> {

@@ -12,6 +12,9 @@ pub fn terminal(columns: u16) -> (File, File) {
     unsafe {
         let made = libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size);
         assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
-        (File::from_raw_fd(ours), File::from_raw_fd(theirs))
+        let ours = File::from_raw_fd(ours);
+        // A program that had it, too, would keep its own terminal open.
+        rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).unwrap();
+        (ours, File::from_raw_fd(theirs))
     }
 }
