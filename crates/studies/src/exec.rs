@@ -37,8 +37,8 @@ The native run executes CMD on this host. What it writes to files is discarded,\
     ),
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
 standard input; what it writes is discarded with the guest, except in the DIR of --write.
-Every run's output goes to standard output, the report to standard error; with --json the other way round. The exit status is that of the first run \
-that failed, else 0: 124 after a timeout, 125 if vmtax failed, 126 or 127 if the command cannot be started. See \
+Every run's output goes to standard output, the report to standard error; with --json the other way round. A failure of CMD natively (without native: on the first machine) ends the run, except with --ignore-failure. \
+The exit status is that of the first run that failed, else 0: 124 after a timeout, 125 if vmtax failed, 126 or 127 if the command cannot be started. See \
 docs/exec.md.
 
 Examples:
@@ -47,7 +47,7 @@ Examples:
   vmtax exec --machine kvm --layers --scratch 8G -- ./import.sh big.csv
   vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
   vmtax exec -t --machine kvm
-  vmtax exec --json -- ./test.sh > report.json"
+  vmtax exec --ignore-failure --json -- ./test.sh > report.json"
 )]
 pub struct ExecOptions {
     /// Program and arguments
@@ -78,6 +78,10 @@ pub struct ExecOptions {
     /// Run CMD natively without the overlayfs that discards its writes: keep them on this host
     #[arg(long)]
     in_place: bool,
+    /// Go on where CMD fails, as a test suite or a grep may; otherwise the first failure on the baseline (native, else the first
+    /// machine) ends the run
+    #[arg(long)]
+    ignore_failure: bool,
     /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
@@ -119,6 +123,7 @@ impl StudyOptions for ExecOptions {
                 cleanup: self.cleanup.clone(),
                 write: self.write.iter().map(|folder| canonical(folder)).collect::<Result<_, _>>()?,
                 in_place: self.in_place,
+                ignore_failure: self.ignore_failure,
                 scratch_mib: self.scratch.or(self.layers.then_some(SCRATCH_MIB)),
                 layers: self.layers,
                 net: self.net,

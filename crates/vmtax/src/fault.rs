@@ -1,9 +1,14 @@
-//! What ends the program early, and the exit status it gives: 2 for "could not run", 130 for "stopped by a person".
+//! What ends the program early, and the exit status it gives: 2 for "could not run", 130 for "stopped by a person", that of the
+//! user's command where its failure ended the run.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_model::limit_remedy;
+use vmtax_runner::CommandFailure;
+
+/// What timeout(1), env(1) and their like end with when they fail themselves.
+pub const FAILED: u8 = 125;
 
 /// Why the program could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +85,18 @@ pub enum Fault {
         /// The first reason.
         first: String,
     },
+    /// The user's command failed on the baseline.
+    #[error(
+        "the command failed on {machine} (exit status {status}), which ended the run. --ignore-failure measures a command that fails; what was recorded until then is in {folder}", folder = .folder.display()
+    )]
+    CommandFailed {
+        /// Where.
+        machine: vmtax_model::Machine,
+        /// Its exit status.
+        status: i32,
+        /// The recording.
+        folder: PathBuf,
+    },
     /// A person or a signal stopped it.
     #[error("interrupted; the trials before are in {folder}: `vmtax report {folder}` shows them", folder = .folder.display())]
     Interrupted {
@@ -93,10 +110,17 @@ impl Fault {
         Fault::File { what: what.into(), source }
     }
 
+    /// The failure of a command, which a recording has.
+    pub fn command_failed(failure: CommandFailure, folder: PathBuf) -> Fault {
+        let CommandFailure { machine, status } = failure;
+        Fault::CommandFailed { machine, status, folder }
+    }
+
     /// The status the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Fault::Interrupted { .. } => ExitCode::from(130),
+            Fault::CommandFailed { status, .. } => ExitCode::from(u8::try_from(*status).unwrap_or(FAILED)),
             _ => ExitCode::from(2),
         }
     }

@@ -14,7 +14,7 @@ pub mod tool_output;
 
 pub use observe::{diagnose, profile, tune, vm_exits, vm_layers};
 pub use requirements::{Requirements, find_requirements};
-pub use run::{BeforePart, Ended, Progress, Watch, Workspace, run};
+pub use run::{BeforePart, CommandFailure, Ended, Progress, Watch, Workspace, run};
 
 use vmtax_guests::kernel::KernelError;
 use vmtax_host::HostError;

@@ -15,7 +15,7 @@ use crate::stood_still::stood_still;
 use crate::{Requirements, RunError};
 use jiff::Timestamp;
 use size_times::SizeTimes;
-pub use state::{BeforePart, Progress};
+pub use state::{BeforePart, CommandFailure, Progress};
 use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,8 @@ pub enum Ended {
     Incomplete(MachineError),
     /// The user or a signal stopped it; the trials before are recorded.
     Interrupted,
+    /// The plan's command failed on the baseline: what it takes then says nothing.
+    CommandFailed(CommandFailure),
 }
 
 /// Receives the progress, and decides whether to start another round.
@@ -101,6 +103,8 @@ pub fn run(
         booted: BTreeSet::new(),
         refused: BTreeMap::new(),
         first_failure: None,
+        has_command_failed: false,
+        command_failure: None,
         kept_steps: plan.steps(),
         size_times: SizeTimes::of(plan),
         slot_began: Instant::now(),
@@ -109,7 +113,12 @@ pub fn run(
     };
     let mut round = 0;
     let schedule = plan.schedule();
-    for boot in schedule.chunk_by(|a, b| plan.share_boot(a, b)) {
+    let mut boots: Vec<&[Slot]> = schedule.chunk_by(|a, b| plan.share_boot(a, b)).collect();
+    for next in 0..boots.len() {
+        if std::mem::take(&mut run.has_command_failed) {
+            run.advance_baseline(&mut boots[next..], round);
+        }
+        let boot = boots[next];
         if boot[0].round > round {
             round = boot[0].round;
             if !go_on(round) {
@@ -123,6 +132,9 @@ pub fn run(
         run.run_boot(boot)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
+        }
+        if let Some(failure) = run.command_failure {
+            return Ok(Ended::CommandFailed(failure));
         }
         run.note_time(boot[boot.len() - 1]);
     }
@@ -320,7 +332,17 @@ impl<'a> Run<'a> {
             let Trial { workload, probes } = trial;
             (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
             let before = HostSnapshot::now(machine);
-            let TrialOutcome { result, execution, cpu_seconds } = self.work(slot, machine, trial, log)?;
+            let TrialOutcome { mut result, execution, cpu_seconds } = self.work(slot, machine, trial, log)?;
+            if let Some(status) = execution.as_ref().map(|execution| execution.status).filter(|status| *status != 0) {
+                self.has_command_failed = self.ends_at_failure();
+                if self.is_baseline(slot) && self.ends_at_failure() {
+                    self.command_failure = Some(CommandFailure { machine: slot.machine, status });
+                } else if self.excludes_failures() {
+                    let why =
+                        format!("the command ended with exit status {status}: --ignore-failure counts it nevertheless");
+                    result = result.and(Err(MachineError::Workload(why)));
+                }
+            }
             let mut notes = before.notes(machine, cpu_seconds);
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
@@ -332,7 +354,7 @@ impl<'a> Run<'a> {
                     let is_last = index + 1 == all.len() && slots.len() == 1;
                     let cut_off = self.note_tree(machine, workload, &mut result, is_last);
                     self.write(slot, trial, Outcome::Done { result: Box::new(result) }, notes)?;
-                    if cut_off {
+                    if cut_off || self.command_failure.is_some() {
                         return Ok(false);
                     }
                 }
@@ -344,6 +366,9 @@ impl<'a> Run<'a> {
                     let outcome = Outcome::Failed { error: error.to_string() };
                     self.write(slot, trial, outcome, notes)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
+                    if self.command_failure.is_some() {
+                        return Ok(false);
+                    }
                     if !error.leaves_machine_running() {
                         self.skip(slots, index + 1, error)?;
                         return Ok(false);

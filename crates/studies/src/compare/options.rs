@@ -97,6 +97,9 @@ pub struct CompareOptions {
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
+    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure in the baseline ends the run
+    #[arg(long)]
+    ignore_failure: bool,
     /// For the workload `disk`: also trace its requests, to show which layers differ
     #[arg(long)]
     layers: bool,
@@ -212,7 +215,8 @@ impl CompareOptions {
             variant.set.extend(root.set.clone());
         }
         let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-        Ok(Box::new(CommandSpec::new(argv.to_vec(), directory)))
+        let command = CommandSpec::new(argv.to_vec(), directory);
+        Ok(Box::new(CommandSpec { ignore_failure: self.ignore_failure, ..command }))
     }
 }
 

@@ -46,6 +46,9 @@ pub struct GuestTuneOptions {
     /// Also try settings that lose data when the host crashes (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
+    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure ends the tuning
+    #[arg(long, conflicts_with = "vm")]
+    ignore_failure: bool,
     /// For the workload `disk`, if a change is kept: trace the requests of the guest without and with it in one more run, to show
     /// which layer's time changed
     #[arg(long, conflicts_with = "vm")]
@@ -96,7 +99,7 @@ impl GuestTuneOptions {
         let named = self.named(how.allowed)?;
         let mut baseline = Variant { name: GuestTuneSpec::BASELINE.to_owned(), set: defaults(workload.name) };
         baseline.set.extend(like.iter().flat_map(|twin| twin.disk.set.clone()));
-        let command = argv.map(|argv| command(argv, &mut baseline)).transpose()?;
+        let command = argv.map(|argv| command(argv, self.ignore_failure, &mut baseline)).transpose()?;
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
@@ -250,11 +253,12 @@ fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, Option
 }
 
 /// The command of `exec CMD ARGS`, whose writes go to the disk that is tuned.
-fn command(argv: &[String], baseline: &mut Variant) -> Result<Box<CommandSpec>, OptionsError> {
+fn command(argv: &[String], ignore_failure: bool, baseline: &mut Variant) -> Result<Box<CommandSpec>, OptionsError> {
     if argv.is_empty() {
         return OptionsError::usage("name the command, as in `vmtax tune -- exec make -j2`");
     }
     baseline.set.extend(root_share(None)?.set);
     let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
-    Ok(Box::new(CommandSpec { scratch_mib: Some(SCRATCH_MIB), ..CommandSpec::new(argv.to_vec(), directory) }))
+    let command = CommandSpec::new(argv.to_vec(), directory);
+    Ok(Box::new(CommandSpec { scratch_mib: Some(SCRATCH_MIB), ignore_failure, ..command }))
 }

@@ -68,5 +68,6 @@ fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result
         Ended::Complete => Ok(folder),
         Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
+        Ended::CommandFailed(failure) => Err(Fault::command_failed(failure, folder)),
     }
 }

@@ -57,6 +57,7 @@ fn whole(plan: Plan, host: &HostFacts, args: &RecordArgs, streams: Option<&Strea
         record(&plan, host.clone(), args, &Display::beside_output(args.verbosity()), streams)?;
     match ended {
         Ended::Interrupted => return Err(Fault::Interrupted { folder }),
+        Ended::CommandFailed(failure) => return Err(Fault::command_failed(failure, folder)),
         Ended::Incomplete(why) => return Err(Fault::Incomplete { folder, first: why.to_string() }),
         Ended::Complete => {}
     }

@@ -80,7 +80,7 @@ pub(super) fn record(
 
 /// Marks a recording as ended, unless it was interrupted.
 fn finish(writer: Writer, plan: &Plan, folder: PathBuf, ended: Ended, args: &RecordArgs) -> Result<Recorded, Fault> {
-    if !matches!(ended, Ended::Interrupted) {
+    if !matches!(ended, Ended::Interrupted | Ended::CommandFailed(_)) {
         writer.finish()?;
         history::remember(args, plan, &folder);
     }

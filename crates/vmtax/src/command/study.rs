@@ -3,7 +3,7 @@
 use super::record::{Recorded, record};
 use super::{doctor, once_more, print, progress::Display, recording_folder, report, streams};
 use crate::cli::{RecordArgs, StudyArgs};
-use crate::fault::Fault;
+use crate::fault::{FAILED, Fault};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
@@ -12,9 +12,6 @@ use vmtax_runner::Ended;
 use vmtax_studies::{Answer, StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
 use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
-
-/// What timeout(1), env(1) and their like end with when they fail themselves.
-pub(super) const FAILED: u8 = 125;
 
 /// Carries out the plan that the options mean, and shows what was found.
 pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
@@ -61,6 +58,10 @@ fn carry_out(
         None => Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.verbosity()),
     };
     let Recorded { folder, ended } = record(plan, host, args, &display, streams)?;
+    // Of a command that failed there is no figure to show.
+    if let Ended::CommandFailed(failure) = ended {
+        return Err(Fault::command_failed(failure, folder));
+    }
     let recording = vmtax_recording::open(&folder)?;
     let answer = match analyze(&recording) {
         Ok(mut answer) => {

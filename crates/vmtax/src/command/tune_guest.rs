@@ -63,8 +63,8 @@ pub(super) fn measure(
         trials = open(&folder)?.trials;
         plan.end_part(rounds(&trials) - before.rounds);
         writer.note_parts(&plan)?;
-        if matches!(ended, Ended::Interrupted) {
-            return Ok(Ended::Interrupted);
+        if matches!(ended, Ended::Interrupted | Ended::CommandFailed(_)) {
+            return Ok(ended);
         }
     }
 }

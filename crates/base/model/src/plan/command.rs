@@ -30,6 +30,9 @@ pub struct CommandSpec {
     /// Whether a native command works on the host's files themselves, so that what it writes stays.
     #[serde(default, rename = "in-place", skip_serializing_if = "is_false")]
     pub in_place: bool,
+    /// Continue after a failure of the command on the baseline, and count its failing runs.
+    #[serde(default, rename = "ignore-failure", skip_serializing_if = "is_false")]
+    pub ignore_failure: bool,
     /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
     #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
@@ -58,6 +61,7 @@ impl CommandSpec {
             cleanup: None,
             write: Vec::new(),
             in_place: false,
+            ignore_failure: false,
             scratch_mib: None,
             layers: false,
             net: None,

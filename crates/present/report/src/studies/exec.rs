@@ -86,8 +86,13 @@ fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Optio
     let largest = findings.breakdowns.iter().find_map(|breakdown| sorted(breakdown).first().map(|row| row.part));
     match largest? {
         Part::QemuThreads | Part::Waiting => (!observed).then(|| again_with(recording, "--layers")),
-        _ => Some(again_with(recording, "--profile")),
+        _ => (!has_option(recording, "--profile")).then(|| again_with(recording, "--profile")),
     }
+}
+
+/// Returns true if the command that made the recording had this option; the words of the measured command do not count.
+fn has_option(recording: &Recording, option: &str) -> bool {
+    recording.manifest.command.iter().take_while(|word| *word != "--").any(|word| word == option)
 }
 
 /// The same command with another option; of a plan's file what its options would be.
