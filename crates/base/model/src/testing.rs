@@ -105,6 +105,37 @@ impl KvmGuest {
     }
 }
 
+/// Tells a test that it runs again in namespaces of its own, and hands it something over.
+const AGAIN: &str = "VMTAX_TEST_AGAIN";
+
+/// What was handed over to a test that runs again by [`again_in_pid_namespace`].
+pub fn handed_over() -> Option<std::ffi::OsString> {
+    std::env::var_os(AGAIN)
+}
+
+/// Runs the test that calls it once more, alone, in a PID namespace of its own, and fails where it fails there. The test is listed as
+/// skipped where this host lets no user make one.
+///
+/// # Errors
+/// Where this program cannot be found or started again.
+pub fn again_in_pid_namespace(handed_over: &Path) -> std::io::Result<()> {
+    let unshare = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--mount-proc", "--fork"]).arg(program);
+        command
+    };
+    if !unshare(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        skipped("this host lets no user make a PID namespace");
+        return Ok(());
+    }
+    let thread = std::thread::current();
+    let mut again = unshare(&std::env::current_exe()?);
+    let output = again.args(["--exact", thread.name().unwrap_or_default()]).env(AGAIN, handed_over).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    Ok(())
+}
+
 /// Says that this test was not made, and why. It is seen although the test passes, and `make test` lists all of them.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();

@@ -11,6 +11,11 @@ pub enum ProbeError {
     /// tracefs is nowhere.
     #[error("tracefs is not mounted: mount it with `sudo mount -t tracefs tracefs /sys/kernel/tracing`")]
     NoTracefs,
+    /// Threads that are traced have other numbers here.
+    #[error(
+        "vmtax runs in a PID namespace of its own, and the kernel's traces name threads by their numbers on the host: run it on the host, or in a container with the host's PIDs (`--pid=host`, `hostPID: true`)"
+    )]
+    OtherPidNamespace,
     /// tracefs is there, but not for this user.
     #[error("no permission to use {file} ({source}): run vmtax as root", file = .file.display())]
     NotPermitted {

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Where every kernel since 4.1 has a folder to mount it on.
 const USUAL: &str = "/sys/kernel/tracing";
+/// That of the first process. Source: Linux, `include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Before all names of ours, so that another user's are never touched.
 pub(crate) const PREFIX: &str = "vmtax-";
 /// How long removing an instance waits for its other readers.
@@ -33,8 +35,12 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
 ///
 /// # Errors
-/// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`].
+/// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`]; when what it says of threads would
+/// not be understood: [`ProbeError::OtherPidNamespace`].
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
+    if fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace != Path::new(FIRST_PID_NAMESPACE)) {
+        return Err(ProbeError::OtherPidNamespace);
+    }
     attached().or_else(unattached).ok_or_else(|| match geteuid().is_root() {
         true => ProbeError::NoTracefs,
         // Once it is mounted, only root may use it.
@@ -161,6 +167,7 @@ pub(crate) fn remove(instance: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::testing::{again_in_pid_namespace, handed_over};
 
     #[test]
     fn the_usual_mount_is_preferred() {
@@ -169,5 +176,14 @@ mod tests {
         assert_eq!(mounted(&format!("{below}tracefs {USUAL} tracefs rw 0 0\n")).unwrap(), Path::new(USUAL));
         assert_eq!(mounted("tmpfs /tracefs tmpfs rw 0 0\nsysfs /sys sysfs rw\n"), None);
         assert_eq!(mounted("tracefs"), None);
+    }
+
+    #[test]
+    fn in_a_pid_namespace_no_trace_is_begun_and_the_reason_said() {
+        if handed_over().is_some() {
+            assert!(matches!(tracefs(), Err(ProbeError::OtherPidNamespace)));
+        } else if !matches!(tracefs(), Err(ProbeError::OtherPidNamespace)) {
+            again_in_pid_namespace(Path::new("")).unwrap();
+        }
     }
 }

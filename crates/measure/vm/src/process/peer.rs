@@ -32,35 +32,22 @@ impl Peer {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
-    use std::process::Command;
+    use vmtax_model::testing::{again_in_pid_namespace, handed_over};
 
-    const SOCKET: &str = "VMTAX_TEST_SOCKET";
-
-    /// The test runs itself again in a PID namespace, where the listener's process has no number, nor has its own session.
+    /// In a PID namespace the listener's process has no number, nor has its own session.
     #[test]
     fn who_is_not_visible_has_no_number_and_no_session() {
-        if let Some(path) = std::env::var_os(SOCKET) {
+        if let Some(path) = handed_over() {
             assert_eq!(Peer::of(&UnixStream::connect(path).unwrap()), None);
             let own = Peer::of(&UnixStream::pair().unwrap().0).unwrap();
             assert_eq!(own.pid, std::process::id() as i32);
             assert!(!own.is_in_session(own.pid));
             return;
         }
-        let namespaces = ["--user", "--map-root-user", "--pid", "--mount-proc", "--fork"];
-        let unshare = |program: &std::path::Path| {
-            let mut command = Command::new("unshare");
-            command.args(namespaces).arg(program);
-            command
-        };
-        if !unshare("true".as_ref()).status().is_ok_and(|status| status.success()) {
-            return vmtax_model::testing::skipped("this host lets no user make a PID namespace");
-        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listens = UnixListener::bind(&path).unwrap();
         assert_eq!(Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid, std::process::id() as i32);
-        let mut again = unshare(&std::env::current_exe().unwrap());
-        let name = std::thread::current().name().unwrap().to_owned();
-        assert!(again.args(["--exact", &name]).env(SOCKET, &path).status().unwrap().success());
+        again_in_pid_namespace(&path).unwrap();
     }
 }
