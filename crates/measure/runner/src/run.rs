@@ -1,5 +1,6 @@
 //! Runs the slots of a plan's schedule.
 
+mod command_failure;
 mod size_times;
 mod state;
 mod workspace;
@@ -334,14 +335,7 @@ impl<'a> Run<'a> {
             let before = HostSnapshot::now(machine);
             let TrialOutcome { mut result, execution, cpu_seconds } = self.work(slot, machine, trial, log)?;
             if let Some(status) = execution.as_ref().map(|execution| execution.status).filter(|status| *status != 0) {
-                self.has_command_failed = self.ends_at_failure();
-                if self.is_baseline(slot) && self.ends_at_failure() {
-                    self.command_failure = Some(CommandFailure { machine: slot.machine, status });
-                } else if self.excludes_failures() {
-                    let why =
-                        format!("the command ended with exit status {status}: --ignore-failure counts it nevertheless");
-                    result = result.and(Err(MachineError::Workload(why)));
-                }
+                result = self.note_failure(slot, status, result);
             }
             let mut notes = before.notes(machine, cpu_seconds);
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());

@@ -8,7 +8,7 @@ use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
-use vmtax_model::{KernelFacts, Machine, Probes, SizeRange, Slot, Study, WorkloadSpec};
+use vmtax_model::{KernelFacts, Machine, Probes, SizeRange, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
@@ -131,34 +131,6 @@ impl<'a> Run<'a> {
             }
         }
         Ok(slot.step >= self.kept_steps)
-    }
-
-    /// Returns true for a slot of the baseline: the first variant, natively where that is measured.
-    pub fn is_baseline(&self, slot: Slot) -> bool {
-        let is_native_measured = self.plan.machines.contains(&Machine::NATIVE);
-        slot.variant == 0 && (slot.machine == Machine::NATIVE || !is_native_measured)
-    }
-
-    /// Moves the baseline's boot of this round to the front, if it is still to come: the command failed elsewhere, and where it fails
-    /// on the baseline, too, the run ends. Boots are in random order otherwise.
-    pub fn advance_baseline(&self, boots: &mut [&[Slot]], round: u32) {
-        let is_next = |boot: &&[Slot]| boot.iter().any(|slot| slot.round == round && self.is_baseline(*slot));
-        if let Some(at) = boots.iter().position(is_next) {
-            boots[..=at].rotate_right(1);
-        }
-    }
-
-    /// Returns true if the first failure of the plan's command on the baseline ends the run. A command that runs once, as a shell on a
-    /// terminal does, has ended anyway; of a published result the claims say what counts.
-    pub fn ends_at_failure(&self) -> bool {
-        let counts_failures = self.plan.command().is_none_or(|command| command.ignore_failure);
-        !counts_failures && self.plan.reproduces.is_none() && (self.before.is_some() || self.plan.trials() > 1)
-    }
-
-    /// Returns true if a failing run of the plan's command has no result: where variants are compared, one that makes it fail would
-    /// pass for the fastest.
-    pub fn excludes_failures(&self) -> bool {
-        self.ends_at_failure() && !matches!(self.plan.study, Study::Exec(_))
     }
 
     /// Whether the slot is of a candidate of a tuning: its baseline is the first variant of all.
