@@ -28,7 +28,7 @@ pub struct Answer {
 /// Output of a program by stream, and its end.
 #[derive(Debug)]
 pub struct Output {
-    /// Whether it ended with status 0.
+    /// True if it ended with status 0.
     pub success: bool,
     /// Standard output.
     pub stdout: String,

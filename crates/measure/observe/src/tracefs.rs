@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Where every kernel since 4.1 has a folder to mount it on.
 const USUAL: &str = "/sys/kernel/tracing";
-/// That of the first process. Source: Linux, `include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`.
+/// The PID namespace of the first process. Source: Linux, `include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Before all names of ours, so that another user's are never touched.
 pub(crate) const PREFIX: &str = "vmtax-";

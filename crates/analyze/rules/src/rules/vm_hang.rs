@@ -110,7 +110,7 @@ fn finding(evidence: &Evidence<'_>, text: impl Fn(&VmRates) -> Option<String>) -
     evidence.vm.and_then(found).into_iter().collect()
 }
 
-/// What replaces `VM` and `QEMU_PID` in remedies.
+/// The values of `VM` and `QEMU_PID` in remedies.
 fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
     vec![("VM", vm.argument()), ("QEMU_PID", vm.pid.to_string())]
 }
@@ -135,7 +135,7 @@ fn lower(text: &str) -> String {
     text.strip_prefix("The ").map_or_else(|| text.to_owned(), |rest| format!("the {rest}"))
 }
 
-/// Where in the kernel it is.
+/// The place in the kernel where it is.
 fn place(thread: &BlockedThread) -> String {
     thread.wait_channel.as_ref().map_or(String::new(), |name| format!(" in the kernel's {}", name.escape_default()))
 }

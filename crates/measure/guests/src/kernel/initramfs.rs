@@ -42,9 +42,9 @@ pub enum Purpose {
 /// The program that a guest starts.
 #[derive(Debug, Clone, Copy)]
 pub struct Init<'a> {
-    /// Where it is.
+    /// Its file.
     pub program: &'a Path,
-    /// Whether it keeps the names of its functions, for a profile inside the guest: a quarter of what is unpacked at each boot.
+    /// True if it keeps the names of its functions, for a profile inside the guest: a quarter of what is unpacked at each boot.
     pub symbols: bool,
 }
 
@@ -217,6 +217,11 @@ mod tests {
         KernelFacts { image, modules, release: "6.1.0".into(), source: SourceOfKernel::Given }
     }
 
+    /// An initramfs for workloads, without symbols.
+    fn pack(modules: Option<&Path>, program: &Path, out: &Path) -> Result<Packed, KernelError> {
+        initramfs(&kernel(modules), Init { program, symbols: false }, &[], Purpose::Workloads, &[], out)
+    }
+
     /// Mode, device numbers, contents.
     type Entry = (u32, (u32, u32), Vec<u8>);
 
@@ -244,15 +249,7 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(
-            &kernel(Some(dir.path())),
-            Init { program: &init, symbols: false },
-            &[],
-            Purpose::Workloads,
-            &[],
-            &out,
-        )
-        .unwrap();
+        let packed = pack(Some(dir.path()), &init, &out).unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -284,12 +281,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
-        assert_eq!(
-            initramfs(&kernel(None), Init { program: &init, symbols: false }, &[], Purpose::Workloads, &[], &out)
-                .unwrap()
-                .modules,
-            Vec::<String>::new()
-        );
+        assert_eq!(pack(None, &init, &out).unwrap().modules, Vec::<String>::new());
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
     }
 
@@ -300,15 +292,7 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error = initramfs(
-            &kernel(Some(dir.path())),
-            Init { program: &init, symbols: false },
-            &[],
-            Purpose::Workloads,
-            &[],
-            &dir.path().join("out"),
-        )
-        .unwrap_err();
+        let error = pack(Some(dir.path()), &init, &dir.path().join("out")).unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -323,41 +307,17 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
-        let packed = initramfs(
-            &kernel(Some(dir.path())),
-            Init { program: &init, symbols: false },
-            &[],
-            Purpose::Workloads,
-            &[],
-            &dir.path().join("out"),
-        )
-        .unwrap();
+        let packed = pack(Some(dir.path()), &init, &dir.path().join("out")).unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
     #[test]
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        let error = initramfs(
-            &kernel(None),
-            Init { program: &dir.path().join("none"), symbols: false },
-            &[],
-            Purpose::Workloads,
-            &[],
-            &dir.path().join("out"),
-        )
-        .unwrap_err();
+        let error = pack(None, &dir.path().join("none"), &dir.path().join("out")).unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
-        let error = initramfs(
-            &kernel(None),
-            Init { program: &dir.path().join("agent"), symbols: false },
-            &[],
-            Purpose::Workloads,
-            &[],
-            &dir.path().join("no/out"),
-        )
-        .unwrap_err();
+        let error = pack(None, &dir.path().join("agent"), &dir.path().join("no/out")).unwrap_err();
         assert!(matches!(error, KernelError::File(_)), "{error}");
     }
 

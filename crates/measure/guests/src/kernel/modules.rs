@@ -14,7 +14,7 @@ use vmtax_model::KernelFacts;
 /// No module comes near this length once decompressed; a damaged or hostile one could.
 const LARGEST_MODULE: u64 = 64 << 20;
 
-/// How names of compressed modules end.
+/// The ends of names of compressed modules.
 pub(crate) const COMPRESSED: [&str; 3] = [".xz", ".zst", ".gz"];
 
 /// The modules of one kernel.

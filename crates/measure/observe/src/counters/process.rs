@@ -2,6 +2,7 @@
 
 use procfs::process::Process;
 use std::fs;
+use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
 use vmtax_model::{MemoryCounters, ProcessIo, ProcessStop};
 
@@ -23,9 +24,14 @@ pub fn started(pid: i32) -> Option<u64> {
     stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(started, _)| started)
 }
 
-/// The start of a process and its major faults; `None` of one that has ended. Its name, in brackets, may hold anything.
+/// The fields of a `stat` file from the third on. The name before them, in brackets, may hold anything.
+fn fields(text: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(text.rsplit_once(')')?.1.split_ascii_whitespace())
+}
+
+/// The start of a process and its major faults; `None` of one that has ended.
 fn stat(text: &str) -> Option<(u64, u64)> {
-    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let mut fields = fields(text)?;
     let is_alive = !matches!(fields.next()?, "Z" | "X");
     let faults = fields.nth(8)?.parse().ok()?;
     let started = fields.nth(9)?.parse().ok()?;
@@ -88,7 +94,7 @@ pub fn process_io(pid: i32) -> Option<ProcessIo> {
 
 /// Whether a signal stopped a process, as SIGSTOP does.
 pub fn is_stopped(pid: i32) -> bool {
-    Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.state == 'T')
+    thread_state(pid, pid) == Some('T')
 }
 
 /// The signal or tracer that stopped all threads of a process; `None` where they may run, or there is no such process.
@@ -101,8 +107,7 @@ pub fn process_stop(pid: i32) -> Option<ProcessStop> {
     if !states.all(|state| matches!(state, 'T' | 't')) {
         return None;
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse::<i32>().ok());
+    let tracer = Process::new(pid).and_then(|process| process.status()).ok().map(|status| status.tracerpid);
     let tracer = tracer.filter(|tracer| first == 't' && *tracer != 0).map(|tracer| {
         let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
         format!("{} (PID {tracer})", name.trim_end())
@@ -115,9 +120,8 @@ pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
     state(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
-/// The third field. The name before it, in brackets, may hold anything.
 fn state(text: &str) -> Option<char> {
-    text.rsplit_once(')')?.1.trim_start().chars().next()
+    fields(text)?.next()?.chars().next()
 }
 
 /// The kernel's function in which a thread waits; `None` where it runs, and without the permission.

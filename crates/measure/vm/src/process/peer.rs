@@ -20,7 +20,7 @@ impl Peer {
         (peer.pid() > 0).then(|| Peer { pid: peer.pid(), uid: peer.uid() })
     }
 
-    /// Whether it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
+    /// Returns true if it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
     pub fn is_in_session(self, session: i32) -> bool {
         let is_in_session = getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
         let folder = fs::metadata(format!("/proc/{}", self.pid));
