@@ -40,8 +40,9 @@ pub struct CpuFacts {
 }
 
 /// What KVM is good for here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum KvmClass {
     /// Runs kernels at the CPU's speed.
     Hardware,

@@ -5,7 +5,7 @@ use crate::run::Run;
 use crate::table::text;
 use std::collections::BTreeMap;
 use std::path::Path;
-use vmtax_model::{KvmClass, Variant};
+use vmtax_model::Variant;
 use vmtax_recording::Recording;
 
 pub fn rows(recording: &Recording, run: &Run) -> Rows {
@@ -45,21 +45,10 @@ fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
         ("halt_poll_ns", host.halt_poll_ns.map(|ns| ns.to_string())),
         ("os_description", Some(host.distribution.clone())),
         ("kernel_release", Some(host.kernel.clone())),
-        ("kvm", Some(kvm(host.kvm.class).to_owned())),
+        ("kvm", Some(<&str>::from(host.kvm.class).to_owned())),
         ("qemu_version", host.qemu.first().map(|qemu| qemu.version.clone())),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-}
-
-/// As in host.json.
-fn kvm(class: KvmClass) -> &'static str {
-    match class {
-        KvmClass::Hardware => "hardware",
-        KvmClass::EmulatesKernels => "emulates-kernels",
-        KvmClass::Broken => "broken",
-        KvmClass::NoPermission => "no-permission",
-        KvmClass::Absent => "absent",
-    }
 }
 
 /// Machine, variant and name of a fact.
