@@ -9,6 +9,10 @@ pub enum CodeOwner {
     Kernel,
     /// Translated code.
     Jit,
+    /// The guest's kernel, whose addresses say nothing on its host.
+    GuestKernel,
+    /// A program in the guest, likewise.
+    GuestUser,
     /// A system call, by its number.
     Call,
     /// A function of the kernel that a thread waits in, by its number in [`crate::stacks::sampled::SampledStacks::waits`].

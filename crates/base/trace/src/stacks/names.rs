@@ -90,6 +90,8 @@ impl<'a> Names<'a> {
             CodeOwner::Call => plain(system_call_name(place.at as i64).into_owned(), CodeOrigin::Kernel, true),
             CodeOwner::Wait => plain(sampled.waits[place.at as usize].clone(), CodeOrigin::Kernel, true),
             CodeOwner::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
+            CodeOwner::GuestKernel => plain("[guest kernel]".to_owned(), CodeOrigin::GuestKernel, true),
+            CodeOwner::GuestUser => plain("[guest user code]".to_owned(), CodeOrigin::GuestUser, true),
             CodeOwner::Nowhere => plain(format!("unknown:{:#x}", place.at), CodeOrigin::Unknown, false),
         }
     }

@@ -60,9 +60,14 @@ pub fn text(name: &RawData<'_>) -> String {
 fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut SampledStacks) {
     let mut places = kernel(sample);
     let inside = places.len();
-    if matches!(sample.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
-        // Addresses of the guest's own, which here are somebody else's.
-        places = vec![CodeLocation { owner: CodeOwner::Nowhere, at: sample.ip.unwrap_or(0) }];
+    let guest = match sample.cpu_mode {
+        CpuMode::GuestKernel => Some(CodeOwner::GuestKernel),
+        CpuMode::GuestUser => Some(CodeOwner::GuestUser),
+        _ => None,
+    };
+    if let Some(owner) = guest {
+        // Its addresses are here somebody else's: all of it is one place.
+        places = vec![CodeLocation { owner, at: 0 }];
     } else if let (Some(regs), Some((stack, copied))) = (&sample.user_regs, &sample.user_stack) {
         let register = |number| regs.get(number).unwrap_or(0);
         let registers =
