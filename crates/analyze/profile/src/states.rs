@@ -168,12 +168,14 @@ fn traced(
 }
 
 /// While its guest is halted a vCPU's thread of TCG waits at a condition, one of KVM in KVM_RUN, where it blocks for nothing else.
-/// One of the pool waits for work where no stack names another reason.
+/// One of the pool, or of vhost, waits for work where no stack names another reason.
 fn of_role(reason: WaitFor, call: &str, role: Option<&Role>) -> WaitFor {
     match (reason, role) {
         (WaitFor::Work, Some(Role::Vcpu(_))) => WaitFor::Guest,
         (WaitFor::Other, Some(Role::Vcpu(_))) if call == "ioctl" => WaitFor::Guest,
         (WaitFor::Other, Some(Role::Worker)) if call == "futex" => WaitFor::Work,
+        // It shows the call in which QEMU made it.
+        (WaitFor::Other, Some(Role::Vhost)) => WaitFor::Work,
         _ => reason,
     }
 }

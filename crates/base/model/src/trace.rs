@@ -88,6 +88,8 @@ pub enum Role {
     Iothread(String),
     /// A thread of the pool for blocking calls.
     Worker,
+    /// A thread of the host's kernel that moves packets of the guest's (vhost): QEMU's own since Linux 6.4, before a kernel thread.
+    Vhost,
     /// Any other, by its name.
     Other(String),
 }
@@ -113,6 +115,8 @@ impl Role {
             Some(iothread) => Role::Iothread(iothread.to_owned()),
             None if name.starts_with("ALL CPUs") => Role::Vcpu(0),
             None if name == "worker" => Role::Worker,
+            // As the kernel names it, with QEMU's PID.
+            None if name.strip_prefix("vhost-").is_some_and(|pid| pid.parse::<u32>().is_ok()) => Role::Vhost,
             None => number().map_or_else(|| Role::Other(name.to_owned()), Role::Vcpu),
         }
     }
@@ -124,6 +128,7 @@ impl Role {
             Role::Vcpu(n) => format!("vCPU {n}"),
             Role::Iothread(name) => format!("iothread {name}"),
             Role::Worker => "worker".to_owned(),
+            Role::Vhost => "vhost worker".to_owned(),
             Role::Other(name) => name.clone(),
         }
     }

@@ -114,7 +114,7 @@ fn others_read_the_tables_alike() {
     let script = "
 import duckdb, pyarrow.parquet as pq
 t = pq.read_table('requests.parquet')
-assert t.num_rows == 500 and t.num_columns == 69, (t.num_rows, t.num_columns)
+assert t.num_rows == 500 and t.num_columns == 74, (t.num_rows, t.num_columns)
 assert str(t.schema.field('machine').type) == 'string' and str(t.schema.field('round').type) == 'int32', t.schema
 assert t.column('kvm_notify_ns').null_count == 500 and t.column('qemu_pop_ns').null_count == 0
 assert not t.schema.field('begin_ns').nullable and t.schema.field('qemu_pop_ns').nullable

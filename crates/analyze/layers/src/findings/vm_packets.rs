@@ -26,6 +26,7 @@ fn of_nic(data: NicData, machine: Machine, seconds: f64, mhz: f64) -> Vec<(VmPac
         let mut column = column(machine, &format!("{}, {}", nic.tap, kind.label()), &sums);
         column.from_host = true;
         let on_tap = if kind == RequestKind::Transmit { Checkpoint::NetTapReceive } else { Checkpoint::NetTapRead };
+        let on_tap = if nic.vhost && kind == RequestKind::Receive { Checkpoint::NetVhostRead } else { on_tap };
         let packets = VmPackets {
             tap: nic.tap.clone(),
             queues: nic.queues,

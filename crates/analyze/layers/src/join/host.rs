@@ -51,6 +51,8 @@ pub(crate) struct HostWindow {
     pub servers: BTreeSet<i32>,
     /// passt's, where packets go through it.
     pub passt: BTreeSet<i32>,
+    /// The kernel's own that move packets between the guest's queues and a tap.
+    pub vhost: BTreeSet<i32>,
     /// Whether passt takes packets from the guest's queues itself, by vhost-user.
     pub passt_has_queues: bool,
     pub passed: Passed<Passing>,
@@ -70,11 +72,12 @@ impl HostWindow {
         let named = |name: &str| -> BTreeSet<i32> {
             facts.threads.iter().filter(|thread| thread.role.is_other(name)).map(|thread| thread.tid).collect()
         };
+        let vhost = facts.threads.iter().filter(|t| t.role == Role::Vhost).map(|t| t.tid).collect();
         let (servers, passt) = (named(Role::ECHO_SERVER), named(Role::PASST));
         let descriptors = facts.host_disk.descriptors.clone();
         let recorded = RecordedWindow::new(&facts.host_costs, facts.tsc_mhz);
         let extents = Extents::new(&facts.host_disk);
-        HostWindow { descriptors, extents, threads, vcpus, servers, passt, recorded, ..HostWindow::default() }
+        HostWindow { descriptors, extents, threads, vcpus, servers, passt, vhost, recorded, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<HostEvent>) {
@@ -92,6 +95,13 @@ impl HostWindow {
                     Some((_, c)) if c.exit.is_none() && c.kind == CallKind::Lock => Sleep::Lock,
                     _ => Sleep::Other,
                 };
+                // A vhost worker makes no call that could return: it waits for nothing but work.
+                if let Sched::Switch { next, .. } = what {
+                    let woken = |state| matches!(state, ThreadState::Runnable { waker: Some(_), .. });
+                    if self.vhost.contains(&next) && self.tasks.now(next).is_some_and(woken) {
+                        self.woken.entry(next).or_default().push(at, ());
+                    }
+                }
                 self.tasks.take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
                 // The return from waiting for a lock may not be among the events: it comes with the CPU.
                 if let Sched::Switch { next, .. } = what {

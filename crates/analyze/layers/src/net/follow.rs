@@ -40,6 +40,28 @@ pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u6
     last
 }
 
+/// What a vhost worker does in place of QEMU's event loop.
+pub(super) const VHOST_READS: (C, C) = (C::NetVhostReplyWake, C::NetVhostRead);
+
+/// The vhost worker's work on a packet that it handed to the host's stack at a moment: since it woke for a kick at `from`, or was
+/// done with the packet before it, at `previous`.
+pub(super) fn by_vhost(
+    host: &HostWindow,
+    path: &mut RequestPath,
+    (from, previous): (u64, u64),
+    (handed, tid): (u64, i32),
+) {
+    let worker = PassedBy::Thread(tid);
+    path.set(C::NetVhostSend, handed, worker);
+    let woke = host.woke(tid, from.max(previous), handed);
+    if let Some(woke) = woke {
+        path.set(C::NetVhostWake, woke, worker);
+    }
+    if let Some(taken) = woke.or(Some(previous).filter(|previous| *previous > 0)) {
+        path.set(C::NetVhostTake, taken, worker);
+    }
+}
+
 /// The wake-up of the thread that took a packet at a moment, for a kick at `from`. The first: QEMU transmits in a bottom half, in the
 /// next turn of its loop. Within the clocks' error the last.
 pub(super) fn woken_by_kick(host: &HostWindow, path: &mut RequestPath, from: u64, (at, tid): (u64, i32), bound: u64) {
@@ -129,7 +151,8 @@ impl Follow<'_> {
 
     /// When the host was done with a round trip.
     pub fn done(path: &RequestPath) -> u64 {
-        path.first_of(&[C::NetPasstNotify, C::NetStreamRead, C::NetTapRead, C::NetHostXmit]).unwrap_or(0)
+        let last = [C::NetPasstNotify, C::NetStreamRead, C::NetTapRead, C::NetVhostRead, C::NetHostXmit];
+        path.first_of(&last).unwrap_or(0)
     }
 
     /// The first packet of the guest at a checkpoint that is one of these.
@@ -181,6 +204,7 @@ impl Follow<'_> {
 
     /// A thread's read of a packet that was sent before, and its wake-up for that.
     pub(super) fn read(&self, path: &mut RequestPath, (wakes, reads): (C, C), (sent, read): (u64, u64), tid: i32) {
+        let (wakes, reads) = if self.host.vhost.contains(&tid) { VHOST_READS } else { (wakes, reads) };
         path.set(reads, read, PassedBy::Thread(tid));
         if let Some(woke) = self.host.woke(tid, sent, read) {
             path.set(wakes, woke, PassedBy::Thread(tid));
@@ -237,7 +261,10 @@ impl Follow<'_> {
             path.set(C::NetKvmKick, at, PassedBy::Thread(exit.tid));
         }
         let from = path.at(C::NetKvmKick).unwrap_or(told);
-        if let Some(taken) = taken.or(write) {
+        let worker = path.thread(C::NetTapReceive).filter(|(_, tid)| self.host.vhost.contains(tid));
+        if let Some(handed) = worker {
+            by_vhost(self.host, path, (from.saturating_sub(bound), 0), handed);
+        } else if let Some(taken) = taken.or(write) {
             woken_by_kick(self.host, path, from, taken, bound);
         }
     }

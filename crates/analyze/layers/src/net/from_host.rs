@@ -1,7 +1,7 @@
 //! Follows a packet of which the host alone tells: one that its guest sends, from the doorbell to the host's stack; one that it
 //! receives, from the host's stack to the interrupt. All are on the host's clock.
 
-use super::follow::filled;
+use super::follow::{VHOST_READS, by_vhost, filled};
 use crate::disk::request::GuestRequest;
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::joined::Reason;
@@ -34,11 +34,19 @@ impl FromHost<'_> {
         if path.in_order(0) { Ok(path) } else { Err(Reason::Violation) }
     }
 
-    /// Back from its receipt by the host's stack, which is within QEMU's call that writes it.
+    /// Back from its receipt by the host's stack, which is within QEMU's call that writes it, or within vhost's work.
     fn transmitted(&self, received: Moment) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let tid = received.tid;
         path.set(C::NetTapReceive, received.at, PassedBy::Thread(tid));
+        if self.host.vhost.contains(&tid) {
+            let mut earlier = self.host.packets.at(C::NetTapReceive).until(received.at.saturating_sub(1));
+            let previous = earlier.find(|(_, p)| p.tid == tid).map_or(0, |(at, _)| at);
+            self.kicked(&mut path, tid, previous, received.at);
+            let kick = path.at(C::NetKvmKick).unwrap_or(previous);
+            by_vhost(self.host, &mut path, (kick, previous), (received.at, tid));
+            return Ok(path);
+        }
         let own = |at: C, to: u64| self.host.passed.at(at).until(to).find(|(_, p)| p.tid == tid);
         let (write, _) = own(C::NetTapWrite, received.at).ok_or(Reason::Missing(C::NetTapWrite))?;
         let of_call = self.host.packets.at(C::NetTapReceive).within(write, received.at);
@@ -78,7 +86,8 @@ impl FromHost<'_> {
         };
         if let Some(((at, vcpu), woke)) = found {
             path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
-            path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+            let wakes = if self.host.vhost.contains(&tid) { C::NetVhostWake } else { C::NetTxWake };
+            path.set(wakes, woke, PassedBy::Thread(tid));
         }
     }
 
@@ -111,12 +120,31 @@ impl FromHost<'_> {
             path.set(C::NetHostQueue, at, self.host.by(queued));
         }
         path.set(C::NetHostXmit, xmit.at, self.host.by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed));
-        path.set(C::NetTapRead, read.at, PassedBy::Thread(tid));
+        let by_vhost = self.host.vhost.contains(&tid);
+        let (wakes, reads) = if by_vhost { VHOST_READS } else { (C::NetRxWake, C::NetTapRead) };
+        path.set(reads, read.at, PassedBy::Thread(tid));
         if let Some(woke) = self.host.woke(tid, xmit.at, read.at) {
-            path.set(C::NetRxWake, woke, PassedBy::Thread(tid));
+            path.set(wakes, woke, PassedBy::Thread(tid));
+        }
+        if by_vhost {
+            self.signalled(&mut path, (read.at, tid));
+            return Ok(path);
         }
         self.in_queue(&mut path, passed.packet.len, (read.at, tid))?;
         Ok(path)
+    }
+
+    /// The interrupt that a vhost worker delivers for a packet that it has read, before it reads the next. Without one the guest had
+    /// not asked for it, or it is for several.
+    fn signalled(&self, path: &mut RequestPath, (read, tid): (u64, i32)) {
+        let until = read.saturating_add(self.slack);
+        let mut reads = self.host.packets.at(C::NetTapRead).within(read.saturating_add(1), until);
+        let next = reads.find(|(_, p)| p.tid == tid).map_or(until, |(at, _)| at);
+        let until = self.host.woke_after(tid, read).unwrap_or(next).min(next);
+        let mut injects = self.host.passed.at(C::NetInject).within(read, until);
+        if let Some((at, _)) = injects.find(|(_, p)| p.tid == tid) {
+            path.set(C::NetInject, at, PassedBy::Thread(tid));
+        }
     }
 
     /// What QEMU does with a packet of this length that it has read, up to the interrupt. Without one the guest had not asked for it.

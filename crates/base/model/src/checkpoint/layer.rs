@@ -26,6 +26,8 @@ pub enum Layer {
     Server,
     /// passt, a process between QEMU and the host's sockets.
     Passt,
+    /// A thread of the host's kernel that moves packets between the guest's queues and the tap (vhost-net).
+    Vhost,
 }
 
 impl Layer {
@@ -42,6 +44,7 @@ impl Layer {
             Layer::Interrupt => "interrupt",
             Layer::Server => "echo server",
             Layer::Passt => "passt",
+            Layer::Vhost => "vhost",
         }
     }
 }

@@ -7,9 +7,9 @@ use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
 /// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
 
-/// What a packet does not pass: where QEMU itself reads and writes the tap or the sockets, where it passes packets to passt, and
-/// where passt takes them from the guest's queues.
-pub(super) const NOT_PASSED: [&[Checkpoint]; 3] = {
+/// What a packet does not pass: where QEMU itself reads and writes the tap or the sockets, where it passes packets to passt,
+/// where passt takes them from the guest's queues, and where vhost-net does.
+pub(super) const NOT_PASSED: [&[Checkpoint]; 4] = {
     use Checkpoint::*;
     [
         &[
@@ -22,8 +22,23 @@ pub(super) const NOT_PASSED: [&[Checkpoint]; 3] = {
             NetPasstNotify,
             NetStreamWake,
             NetStreamRead,
+            NetVhostWake,
+            NetVhostTake,
+            NetVhostSend,
+            NetVhostReplyWake,
+            NetVhostRead,
         ],
-        &[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify],
+        &[
+            NetTapWrite,
+            NetRxWake,
+            NetTapRead,
+            NetPasstNotify,
+            NetVhostWake,
+            NetVhostTake,
+            NetVhostSend,
+            NetVhostReplyWake,
+            NetVhostRead,
+        ],
         &[
             NetTx,
             NetTapWrite,
@@ -36,12 +51,37 @@ pub(super) const NOT_PASSED: [&[Checkpoint]; 3] = {
             NetRx,
             NetRxFill,
             NetRxNotify,
+            NetVhostWake,
+            NetVhostTake,
+            NetVhostSend,
+            NetVhostReplyWake,
+            NetVhostRead,
+        ],
+        &[
+            NetTxWake,
+            NetTx,
+            NetTapWrite,
+            NetStreamWrite,
+            NetPasstWake,
+            NetPasstSend,
+            NetRxWake,
+            NetTapRead,
+            NetPasstReplyWake,
+            NetPasstRead,
+            NetPasstWrite,
+            NetPasstNotify,
+            NetStreamWake,
+            NetStreamRead,
+            NetRx,
+            NetRxFill,
+            NetRxNotify,
         ],
     ]
 };
 
 /// The checkpoints of a round trip over the network: the guest's request through a virtio-net card and its backend to a server
 /// on the host, and its response. An event that shows several of them is decoded as the first: what a thread does tells which.
+/// Those of vhost have no event of their own: the worker's schedule shows them, and the packets that it hands over.
 pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Guest NetGuestCall "guest send call", GuestApplication, OPTIONAL, [
         tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
@@ -60,6 +100,9 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     Host NetStreamWrite "write to passt", Qemu, OPTIONAL, [call(&[&["sys_enter_sendmsg"]])];
     Host NetPasstWake "passt wakes (request)", HostKernel, OPTIONAL, [WAITS];
     Host NetPasstSend "passt sends", Passt, ALWAYS, [call(&[&["sys_enter_sendmmsg"], &["sys_enter_sendmsg"]])];
+    Host NetVhostWake "vhost worker wakes (kick)", Notify, OPTIONAL, [];
+    Host NetVhostTake "vhost takes packet", Vhost, OPTIONAL, [];
+    Host NetVhostSend "vhost sends to tap", Vhost, ALWAYS, [];
     Host NetTapReceive "host stack receives", HostKernel, ALWAYS, [
         tracepoint("net", &["netif_receive_skb"], Scope::Device)
     ];
@@ -71,6 +114,8 @@ pub const NETWORK: &[CheckpointInfo] = checkpoints! {
     ];
     Host NetRxWake "QEMU event loop wakes (packet)", HostKernel, OPTIONAL, [WAITS];
     Host NetTapRead "read from tap or socket", Qemu, ALWAYS, [READS, call(&[&["sys_exit_recvfrom"]])];
+    Host NetVhostReplyWake "vhost worker wakes (packet)", HostKernel, OPTIONAL, [];
+    Host NetVhostRead "vhost reads from tap", Vhost, ALWAYS, [];
     Host NetPasstReplyWake "passt wakes (response)", HostKernel, OPTIONAL, [WAITS];
     Host NetPasstRead "passt receives", Passt, ALWAYS, [
         call(&[&["sys_exit_recvmmsg"], &["sys_exit_recvmsg"]]), READS

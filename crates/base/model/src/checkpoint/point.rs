@@ -68,6 +68,12 @@ pub enum Checkpoint {
     NetPasstWake,
     /// passt's system call that sends the request is entered.
     NetPasstSend,
+    /// The vhost worker wakes for the kick.
+    NetVhostWake,
+    /// The vhost worker turns to the packet: it is awake, and done with the one before.
+    NetVhostTake,
+    /// The vhost worker hands the packet to the host's stack, by the tap.
+    NetVhostSend,
     /// The host's stack receives the request.
     NetTapReceive,
     /// The system call by which the server receives the request returns.
@@ -82,6 +88,10 @@ pub enum Checkpoint {
     NetRxWake,
     /// QEMU's read copies the response from the tap or a socket.
     NetTapRead,
+    /// The vhost worker wakes for the response.
+    NetVhostReplyWake,
+    /// The vhost worker's read copies the response from the tap.
+    NetVhostRead,
     /// passt's event loop wakes for the response.
     NetPasstReplyWake,
     /// passt's read copies the response from its socket.

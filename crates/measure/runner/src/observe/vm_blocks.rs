@@ -3,11 +3,12 @@
 use super::guest_trace::GuestTrace;
 use super::observer::store;
 use crate::RunError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{
-    Accelerator, DeviceClass, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmTrace, files,
+    Accelerator, DeviceClass, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmFacts, VmTrace,
+    files,
 };
 use vmtax_observe::{HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
@@ -30,7 +31,7 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
     let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
     let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
     let mut devices = Devices::of(&vm, spec.device)?;
-    let tracer = Tracer::start(&probes(&vm, &devices, facts.accelerator), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
+    let tracer = Tracer::start(&probes(&vm, &devices, &facts), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
     let mut keep =
         |name: &str, bytes: &[u8]| files.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other);
     // A VM that has ended has none.
@@ -97,9 +98,12 @@ impl Devices {
 }
 
 /// What is traced of a VM among others on its host.
-fn probes(vm: &Vm, devices: &Devices, accelerator: Option<Accelerator>) -> ProbeSet {
+fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     let binary = vm.binary_file().unwrap_or_default();
-    let threads: Vec<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
+    // Threads of the kernel's own that move its packets are none of its process.
+    let of_facts = facts.threads.iter().map(|thread| thread.tid);
+    let threads: BTreeSet<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).chain(of_facts).collect();
+    let threads: Vec<i32> = threads.into_iter().collect();
     let mut blocks: Vec<u64> = devices.disks.iter().filter_map(|disk| disk.host.device).collect();
     blocks.sort_unstable();
     blocks.dedup();
@@ -108,7 +112,7 @@ fn probes(vm: &Vm, devices: &Devices, accelerator: Option<Accelerator>) -> Probe
         DeviceClass::Disk => (Probes::Layers, vm.probe_points(), HostDevice::Blocks(&blocks)),
         DeviceClass::Net => (Probes::Network, vm.network_probe_points(), HostDevice::Interfaces(&taps)),
     };
-    let is_kvm = accelerator == Some(Accelerator::Kvm);
+    let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
     let mut points = uprobes(points, &binary);
     // People know it by its own path.
     if let Some(own) = vm.binary() {

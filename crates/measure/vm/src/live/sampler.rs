@@ -13,7 +13,7 @@ use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
 use crate::vmm::qemu::libvirt::DaemonId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
@@ -23,7 +23,7 @@ use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, process_io,
     process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
 };
-use vmtax_observe::{processes, thread_names};
+use vmtax_observe::thread_names;
 
 /// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -37,8 +37,6 @@ pub(super) struct Sampler {
     pub started: u64,
     level: Level,
     cgroups: Cgroups,
-    /// The kernel's own threads that move its packets, where they are no threads of its process.
-    vhost: Vec<i32>,
     daemons: Vec<Daemon>,
     settings: VmSettings,
     questions: Questions,
@@ -65,7 +63,6 @@ impl Sampler {
             started: began,
             level,
             cgroups: Cgroups::default(),
-            vhost: Vec::new(),
             daemons: Vec::new(),
             settings: VmSettings::default(),
             questions: Questions::default(),
@@ -168,11 +165,13 @@ impl Sampler {
         let has_new = times.iter().any(|thread| !known.contains_key(&thread.tid));
         let new: BTreeMap<i32, String> =
             if has_new { thread_names(self.facts.pid).into_iter().collect() } else { BTreeMap::new() };
-        let of_kernel = self.vhost.iter().flat_map(|pid| thread_times(*pid));
+        // The kernel's own threads that move its packets are none of its process.
+        let is_of_kernel =
+            |thread: &&QemuThread| thread.role == Role::Vhost && !times.iter().any(|own| own.tid == thread.tid);
+        let of_kernel = self.facts.threads.iter().filter(is_of_kernel);
+        let of_kernel: Vec<ThreadTimes> = of_kernel.flat_map(|thread| thread_times(thread.tid)).collect();
         let with_role = |thread: ThreadTimes| {
-            let named = || {
-                new.get(&thread.tid).map_or_else(|| Role::Other("vhost".to_owned()), |name| Role::of_thread_name(name))
-            };
+            let named = || Role::of_thread_name(new.get(&thread.tid).map_or("", String::as_str));
             counted(thread, known.get(&thread.tid).map_or_else(named, |role| (*role).clone()))
         };
         times.into_iter().chain(of_kernel).map(with_role).collect()
@@ -256,13 +255,6 @@ impl Sampler {
         let vcpus = self.facts.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
         let tids: Vec<i32> = vcpus.map(|thread| thread.tid).chain([pid]).collect();
         self.cgroups = Cgroups::of(pid, &tids);
-        let own: BTreeSet<i32> = self.facts.threads.iter().map(|thread| thread.tid).collect();
-        let name = format!("vhost-{pid}");
-        self.vhost.clear();
-        if self.facts.nics.iter().any(|nic| nic.vhost) && !thread_names(pid).iter().any(|(_, own)| *own == name) {
-            let of_kernel = processes().filter(|stat| stat.comm == name && !own.contains(&stat.pid));
-            self.vhost = of_kernel.map(|stat| stat.pid).collect();
-        }
         self.settings = self.vm.settings(self.level >= Level::Histograms);
         // Threads of the pool come and go.
         let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));

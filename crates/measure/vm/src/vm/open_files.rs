@@ -79,6 +79,11 @@ impl OpenFile {
         self.lines("iff").any(|tap| tap == name)
     }
 
+    /// Whether it is vhost-net's device: the kernel moves packets of a tap.
+    pub fn is_vhost_net(&self) -> bool {
+        self.name == Path::new("/dev/vhost-net")
+    }
+
     fn flags(&self) -> u32 {
         self.lines("flags").next().and_then(|octal| u32::from_str_radix(octal, 8).ok()).unwrap_or(0)
     }
@@ -90,7 +95,7 @@ impl OpenFile {
 
 /// The tap devices among a VMM's files.
 pub(crate) fn nics(files: &[OpenFile]) -> Vec<VmNic> {
-    let vhost = files.iter().any(|file| file.name == Path::new("/dev/vhost-net"));
+    let vhost = files.iter().any(OpenFile::is_vhost_net);
     let mut nics: Vec<VmNic> = Vec::new();
     for tap in files.iter().flat_map(|file| file.lines("iff")) {
         match nics.iter_mut().find(|nic| nic.tap == tap) {

@@ -5,26 +5,17 @@ use super::open_files::nics;
 use vmtax_model::{Missing, TracedNic, VmNic};
 
 impl Vm {
-    /// Its cards whose packets QEMU reads from a tap and writes to one; and those of which the host shows less, each with the reason.
+    /// Its cards on a tap, whose packets QEMU or a vhost worker moves; and those of which the host shows less, each with the reason.
     /// The monitor is asked, also libvirt's, which marks the domain as tainted.
     pub fn traced_nics(&self) -> (Vec<TracedNic>, Vec<Missing>) {
         let files = self.files().unwrap_or_default();
         let backends = self.process.network_backends();
-        let (by_vhost, taps): (Vec<VmNic>, Vec<VmNic>) = nics(&files).into_iter().partition(|nic| nic.vhost);
         let traced = |nic: VmNic| {
             let descriptors: Vec<i32> = files.iter().filter(|file| file.is_tap(&nic.tap)).map(|file| file.fd).collect();
             TracedNic { notify: self.process.doorbells_of(&nic.tap, &descriptors), nic }
         };
-        let missing = by_vhost.iter().map(of_vhost).chain(backends.iter().map(|(id, kind)| without_tap(id, kind)));
-        (taps.into_iter().map(traced).collect(), missing.collect())
-    }
-}
-
-fn of_vhost(nic: &VmNic) -> Missing {
-    Missing {
-        what: format!("packets of {}", nic.tap),
-        why: "vhost-net moves them in the host's kernel, past QEMU, and has no events for them".to_owned(),
-        fix: "start the VM with vhost=off on this card, for as long as you trace it".to_owned(),
+        let missing = backends.iter().map(|(id, kind)| without_tap(id, kind));
+        (nics(&files).into_iter().map(traced).collect(), missing.collect())
     }
 }
 

@@ -7,7 +7,7 @@ use crate::join::joiner::Join;
 use crate::net::from_host::batching;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
-use vmtax_model::{BatchKind, Checkpoint as C, RequestKind};
+use vmtax_model::{BatchKind, Checkpoint as C, QemuThread, RequestKind, Role};
 use vmtax_trace::{Leaves, Packet, Sched};
 
 /// Another process, which sends to the guest.
@@ -30,6 +30,64 @@ const RECEIVED: [(C, i32); 8] = [
     (C::NetRxNotify, MAIN),
     (C::NetInject, MAIN),
 ];
+
+/// What the guest sends and receives with vhost-net: its worker makes no call, so its schedule tells when it woke.
+const SENT_BY_VHOST: [(C, i32); 2] = [(C::NetKvmKick, VCPU), (C::NetTapReceive, WORKER)];
+const RECEIVED_BY_VHOST: [(C, i32); 4] =
+    [(C::NetHostQueue, SENDER), (C::NetHostXmit, SENDER), (C::NetTapRead, WORKER), (C::NetInject, WORKER)];
+const WORKER: i32 = 600;
+
+/// The worker sleeps, and is woken a third of a step before `at`, and has a CPU a third later.
+fn worker_wakes(world: &mut World, waker: i32, at: u64) {
+    world.host(at - STEP / 3, waker, false, HostEvent::Sched(Sched::Waking { tid: WORKER }));
+    let runs = Sched::Switch { prev: 0, leaves: Leaves::Runnable, next: WORKER };
+    world.host(at, 0, false, HostEvent::Sched(runs));
+}
+
+fn worker_sleeps(world: &mut World, at: u64) {
+    let sleeps = Sched::Switch { prev: WORKER, leaves: Leaves::Sleeping, next: 0 };
+    world.host(at, WORKER, false, HostEvent::Sched(sleeps));
+}
+
+#[test]
+fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own() {
+    let mut world = World::default();
+    worker_sleeps(&mut world, 10);
+    // One for a kick, one found behind it.
+    world.host(PAUSE, VCPU, false, event(C::NetKvmKick, SKB, LEN));
+    worker_wakes(&mut world, VCPU, PAUSE + STEP);
+    world.host(PAUSE + 2 * STEP, WORKER, false, event(C::NetTapReceive, SKB, LEN));
+    world.host(PAUSE + 3 * STEP, WORKER, false, event(C::NetTapReceive, SKB, LEN));
+    worker_sleeps(&mut world, PAUSE + 4 * STEP);
+    let begin = 2 * PAUSE;
+    pass(&mut world, begin, SKB, &RECEIVED_BY_VHOST[..2]);
+    worker_wakes(&mut world, SENDER, begin + 2 * STEP);
+    pass(&mut world, begin + 3 * STEP, SKB, &RECEIVED_BY_VHOST[2..]);
+    worker_sleeps(&mut world, begin + 5 * STEP);
+    let mut facts = facts();
+    facts.threads.push(QemuThread { tid: WORKER, role: Role::Vhost });
+    let mut join = Join::packets_from_host(&facts);
+    world.host.iter().for_each(|event| join.host(event));
+    let joined = join.finish();
+    assert_eq!(joined.rejected, []);
+    let passed = |request: &crate::request::JoinedRequest| -> Vec<(C, u64)> {
+        request.checkpoints().filter(|(checkpoint, _)| !matches!(checkpoint, C::Begin | C::End)).collect()
+    };
+    let sent = of(&joined, RequestKind::Transmit);
+    let expected = [(C::NetKvmKick, 0), (C::NetVhostWake, 1), (C::NetVhostTake, 1), (C::NetVhostSend, 2)];
+    let expected = expected.into_iter().chain([(C::NetTapReceive, 2)]);
+    let expected: Vec<(C, u64)> = expected.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP)).collect();
+    assert_eq!(passed(sent[0]), expected);
+    let behind = [(C::NetVhostTake, 2), (C::NetVhostSend, 3), (C::NetTapReceive, 3)];
+    assert_eq!(passed(sent[1]), behind.map(|(checkpoint, steps)| (checkpoint, PAUSE + steps * STEP)));
+    let received = of(&joined, RequestKind::Receive);
+    let expected = [C::NetHostQueue, C::NetHostXmit, C::NetVhostReplyWake, C::NetVhostRead, C::NetInject];
+    let expected: Vec<(C, u64)> = expected.into_iter().zip((begin..).step_by(STEP as usize)).collect();
+    assert_eq!(passed(received[0]), expected);
+    for request in sent.iter().chain(&received) {
+        assert_eq!(request.segments.iter().map(|segment| segment.ticks).sum::<u64>(), request.total());
+    }
+}
 
 fn event(checkpoint: C, skb: u64, len: u64) -> HostEvent {
     let mark = Mark { queue: Some(1), bytes: if checkpoint == C::NetRx { len + 12 } else { 1 }, ..Mark::default() };

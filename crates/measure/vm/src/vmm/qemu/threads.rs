@@ -6,7 +6,7 @@ use crate::vm::open_files::OpenFile;
 use procfs::process::{Process, Task};
 use std::collections::BTreeMap;
 use vmtax_model::{QemuThread, Role, RoleSource};
-use vmtax_observe::{own_tids, thread_names};
+use vmtax_observe::{own_tids, processes, thread_names};
 
 /// `ioctl` and `KVM_RUN`.
 const IOCTL: i64 = 16;
@@ -35,7 +35,19 @@ pub(crate) fn roles(
         };
         QemuThread { tid, role }
     });
-    (source, threads.collect())
+    let mut threads: Vec<QemuThread> = threads.collect();
+    threads.extend(vhost_of_kernel(pid, &threads, files));
+    (source, threads)
+}
+
+/// The vhost workers of a process that are threads of the kernel's own, as before Linux 6.4.
+fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: impl Fn() -> Vec<OpenFile>) -> Vec<QemuThread> {
+    let has_own = own.iter().any(|thread| thread.role == Role::Vhost);
+    if has_own || !files().iter().any(OpenFile::is_vhost_net) {
+        return Vec::new();
+    }
+    let name = format!("vhost-{pid}");
+    processes().filter(|stat| stat.comm == name).map(|stat| QemuThread { tid: stat.pid, role: Role::Vhost }).collect()
 }
 
 /// The threads of a process that is no QEMU.

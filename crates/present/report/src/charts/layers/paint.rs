@@ -18,6 +18,7 @@ pub fn class(layer: Layer) -> &'static str {
         Layer::Interrupt => "l-irq",
         Layer::Server => "l-server",
         Layer::Passt => "l-passt",
+        Layer::Vhost => "l-vhost",
     }
 }
 
