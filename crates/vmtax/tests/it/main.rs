@@ -36,6 +36,7 @@ mod layers_rights;
 mod matrix;
 mod my_vm;
 mod network;
+mod ordinary_kvm;
 mod planted;
 mod profile;
 mod profile_exits;
