@@ -32,6 +32,12 @@ pub fn host_disk_in_use(path: &Path) -> Result<HostDisk, ProbeError> {
     placed(path, false)
 }
 
+/// The number of the block device at `path`, as the kernel's block events print it; `None` where no block device is there.
+pub fn block_device_number(path: &Path) -> Option<u64> {
+    let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
+    Some(kernel_number(rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev())))
+}
+
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     let mut file = File::open(path).map_err(|e| ProbeError::file("opening", path, e))?;
     let data = file.metadata().map_err(|e| ProbeError::file("reading", path, e))?;

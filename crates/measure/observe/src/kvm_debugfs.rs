@@ -1,10 +1,11 @@
 //! What KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
 
-use crate::tracefs::mounted_nowhere;
+use crate::tracefs::{is_first_pid_namespace, mounted_nowhere};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use vmtax_model::KvmCounters;
 
 const USUAL: &str = "/sys/kernel/debug/kvm";
 
@@ -12,6 +13,25 @@ const USUAL: &str = "/sys/kernel/debug/kvm";
 /// root, and a KVM of the process.
 pub fn kvm_counters(process: i32) -> BTreeMap<String, u64> {
     in_debugfs(|kvm| counters_in(kvm, process)).unwrap_or_default()
+}
+
+/// KVM's counters of VM exits and halts of a process's guest, summed over its vCPUs; `None` where they cannot be read: see
+/// [`kvm_counters`].
+pub fn kvm_exits(process: i32) -> Option<KvmCounters> {
+    in_debugfs(|kvm| exits_in(kvm, process))
+}
+
+fn exits_in(kvm: &Path, process: i32) -> Option<KvmCounters> {
+    let guest = guest_of(kvm, process)?;
+    let read = |name: &str| fs::read_to_string(guest.join(name)).ok()?.trim().parse::<u64>().ok();
+    // The kernels before 5.15 have no times of halts.
+    let time = |name: &str| read(name).unwrap_or(0);
+    Some(KvmCounters {
+        exits: read("exits")?,
+        halt_exits: time("halt_exits"),
+        halt_wait_ns: time("halt_wait_ns"),
+        halt_poll_ns: time("halt_poll_success_ns").saturating_add(time("halt_poll_fail_ns")),
+    })
 }
 
 fn counters_in(kvm: &Path, process: i32) -> Option<BTreeMap<String, u64>> {
@@ -53,8 +73,12 @@ fn offset_in(kvm: &Path, process: i32) -> Option<i64> {
     offset?.checked_neg()
 }
 
-/// Reads in KVM's folder of debugfs, wherever that is mounted.
+/// Reads in KVM's folder of debugfs, wherever that is mounted. Its folders have the PIDs of the host, which in a PID namespace are
+/// those of other processes.
 fn in_debugfs<T>(read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
+    if !is_first_pid_namespace() {
+        return None;
+    }
     let usual = Path::new(USUAL);
     if usual.is_dir() {
         return read(usual);
@@ -89,6 +113,26 @@ mod tests {
         fs::create_dir(kvm.path().join("7-12/vcpu0")).unwrap();
         assert_eq!(counters_in(kvm.path(), 7), Some(BTreeMap::from([("exits".to_owned(), 31)])));
         assert_eq!(counters_in(kvm.path(), 8), None);
+    }
+
+    #[test]
+    fn exits_and_halts_are_those_of_the_process() {
+        let kvm = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = kvm.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("77-12/exits", "5\n");
+        put("7-12/halt_exits", "9\n");
+        assert_eq!(exits_in(kvm.path(), 7), None, "this KVM does not count exits");
+        put("7-12/exits", "31\n");
+        assert_eq!(exits_in(kvm.path(), 7), Some(KvmCounters { exits: 31, halt_exits: 9, ..KvmCounters::default() }));
+        for (file, text) in [("wait", "100\n"), ("poll_success", "20\n"), ("poll_fail", "3\n")] {
+            put(&format!("7-12/halt_{file}_ns"), text);
+        }
+        let all = KvmCounters { exits: 31, halt_exits: 9, halt_wait_ns: 100, halt_poll_ns: 23 };
+        assert_eq!((exits_in(kvm.path(), 7), exits_in(kvm.path(), 8)), (Some(all), None));
     }
 
     #[test]

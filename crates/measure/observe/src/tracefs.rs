@@ -38,7 +38,7 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 /// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`]; when what it says of threads would
 /// not be understood: [`ProbeError::OtherPidNamespace`].
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
-    if fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace != Path::new(FIRST_PID_NAMESPACE)) {
+    if !is_first_pid_namespace() {
         return Err(ProbeError::OtherPidNamespace);
     }
     attached().or_else(unattached).ok_or_else(|| match geteuid().is_root() {
@@ -46,6 +46,11 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
         // Once it is mounted, only root may use it.
         false => ProbeError::NotPermitted { file: USUAL.into(), source: Errno::PERM.into() },
     })
+}
+
+/// Returns true where the kernel's own files have the PIDs that this process sees.
+pub(crate) fn is_first_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace == Path::new(FIRST_PID_NAMESPACE))
 }
 
 fn attached() -> Option<PathBuf> {
