@@ -98,7 +98,7 @@ pub struct LiveChange {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum LiveMetric {
-    /// Mean latency of the disks' requests in QEMU and below: QAVG.
+    /// Mean latency of the disks' requests in QEMU and below: BLKAVG.
     Latency,
     /// Mean time of the disks' writes in QEMU and below with the flushes that follow them.
     WriteLatency,
@@ -124,7 +124,7 @@ impl LiveMetric {
     /// What it is called in reports.
     pub fn label(self) -> &'static str {
         match self {
-            LiveMetric::Latency => "latency of disk requests (QAVG)",
+            LiveMetric::Latency => "latency of disk requests (BLKAVG)",
             LiveMetric::WriteLatency => "time per write, with its flushes",
             LiveMetric::Requests => "disk requests",
             LiveMetric::Throughput => "disk throughput",

@@ -157,6 +157,9 @@ pub struct VmDisk {
     pub iothread: Option<String>,
     /// The host's block device beneath, as the kernel's block events print it; null where there is not exactly one.
     pub host_device: Option<u64>,
+    /// The block device that the disk itself is, by the same number; null where it is a file.
+    #[serde(default)]
+    pub own_device: Option<u64>,
     /// Extents of the file on that device, as far as the file system tells of all of them.
     pub extents: Option<usize>,
 }

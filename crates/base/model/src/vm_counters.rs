@@ -192,6 +192,9 @@ pub struct DiskCounters {
     pub qemu: Option<[RequestCounters; 3]>,
     /// Requests of the host's block device beneath, of all its users.
     pub device: Option<BlockDevice>,
+    /// Requests of the block device that is the disk itself; null where the disk is a file, or QEMU uses the host's page cache.
+    #[serde(default)]
+    pub own_device: Option<BlockDevice>,
     /// Requests in a virtqueue that the device has taken and not yet returned; now.
     pub in_flight: Option<u64>,
     /// Latencies since QEMU's histograms were set, of reads, writes, flushes; null where they are not set.

@@ -31,6 +31,9 @@ pub struct VmRates {
     /// Time without an answer of QEMU's monitor, s; null where it answered, was not asked, or serves another client.
     #[serde(default)]
     pub monitor_timeout_s: Option<f64>,
+    /// The reason why no monitor is asked; null where there is one.
+    #[serde(default)]
+    pub no_monitor: Option<String>,
     /// Threads that were in uninterruptible sleep for the whole interval; the main loop, too, where the monitor did not answer.
     #[serde(default)]
     pub blocked: Vec<BlockedThread>,
@@ -128,8 +131,10 @@ pub struct IoRates {
     pub read_bytes_per_s: f64,
     /// Written, bytes per second.
     pub written_bytes_per_s: f64,
-    /// Mean time of a request in QEMU and below, ns: QAVG. Null without requests.
-    pub qavg_ns: Option<f64>,
+    /// Mean time of a request in QEMU's block layer and below, ns: BLKAVG. Null without requests. Older files have `qavg_ns`, which
+    /// esxtop uses for the time in the kernel's queue.
+    #[serde(alias = "qavg_ns")]
+    pub blkavg_ns: Option<f64>,
     /// Mean time of a read in QEMU and below, ns; null without reads.
     pub read_ns: Option<f64>,
     /// Mean time of a write in QEMU and below, ns; null without writes.
@@ -157,10 +162,14 @@ pub struct DiskRates {
     pub name: String,
     /// Its requests, as QEMU counts them; null without a monitor.
     pub io: Option<IoRates>,
-    /// The host's block device beneath.
+    /// The host's block device beneath, with all its users.
     pub device: Option<DeviceRates>,
-    /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, QAVG without DAVG. Null where the device serves others too,
-    /// or the host's cache serves the guest.
+    /// Mean time of the disk's own requests at the host's device, ns: DAVG. Null without requests, and where the disk is not itself
+    /// a block device that QEMU opened with `O_DIRECT`: then the device counts other requests, too.
+    #[serde(default)]
+    pub davg_ns: Option<f64>,
+    /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, BLKAVG without DAVG; where the kernel splits requests, a lower
+    /// bound. Null where one of them is.
     pub kavg_ns: Option<f64>,
 }
 
@@ -191,8 +200,9 @@ pub struct DeviceRates {
     pub name: String,
     /// Its requests per second, of all its users.
     pub per_s: f64,
-    /// Their mean time, ns: DAVG. Null without requests.
-    pub davg_ns: Option<f64>,
+    /// Their mean time, ns. Null without requests. Older files have `davg_ns`, although it is no VM's.
+    #[serde(alias = "davg_ns")]
+    pub mean_ns: Option<f64>,
 }
 
 /// A tap device, from the guest's side.

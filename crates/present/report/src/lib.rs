@@ -22,7 +22,9 @@ pub use studies::{
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;
-pub use top::{TOP_COLUMNS, TopColumn, csv_head, csv_rows, level_cost, openmetrics, sentence, top};
+pub use top::{
+    TOP_COLUMNS, TopColumn, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top, unknown_columns,
+};
 pub use vms::vms;
 pub use vmtax_model::number::counted;
 

@@ -5,7 +5,7 @@ use crate::style::bold;
 use ratatui::text::Line;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
 use vmtax_model::{DiskRates, GuestExits, NicRates, Remedy, ThreadRates, VmRates};
-use vmtax_report::printable;
+use vmtax_report::{printable, unknown_columns};
 
 /// Threads, reasons and devices beyond are left out.
 const MAX_ROWS: usize = 12;
@@ -23,7 +23,7 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     if more > 0 {
         lines.push(Line::from(format!("  and {more} more threads")));
     }
-    let heads = ["disk", "reads/s", "writes/s", "flushes/s", "QAVG", "KAVG", "DAVG", "p99", "QD", "device"];
+    let heads = ["disk", "reads/s", "writes/s", "flushes/s", "BLKAVG", "KAVG", "DAVG", "p99", "QD", "host device"];
     table(&mut lines, "Disks", &heads, vm.disks.iter().map(disk));
     let heads = ["tap", "rx packets/s", "tx packets/s", "rx/s", "tx/s", "rx drops/s", "tx drops/s"];
     table(&mut lines, "Network, from the guest's side", &heads, vm.nics.iter().map(nic));
@@ -37,6 +37,11 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
             percent(exits.halted)
         )));
     }
+    let level = state.sample.as_ref().map_or(0, |sample| sample.level);
+    lines.push(Line::default());
+    lines.push(bold("Not known (–)"));
+    let unknown = unknown_columns(vm, level).into_iter();
+    lines.extend(unknown.map(|(names, reason)| Line::from(printable(&format!("  {}: {reason}", names.join(", "))))));
     if let Some((_, exits)) = state.exits.as_ref().filter(|(pid, _)| *pid == vm.pid) {
         traced(&mut lines, exits);
     }
@@ -75,9 +80,9 @@ fn disk(disk: &DiskRates) -> Vec<String> {
         rate(|io| io.reads_per_s),
         rate(|io| io.writes_per_s),
         rate(|io| io.flushes_per_s),
-        time(disk.io.and_then(|io| io.qavg_ns)),
+        time(disk.io.and_then(|io| io.blkavg_ns)),
         time(disk.kavg_ns),
-        time(device.and_then(|device| device.davg_ns)),
+        time(disk.davg_ns),
         time(disk.io.and_then(|io| io.p99_ns)),
         disk.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
         device.map_or_else(none, |device| device.name.clone()),

@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 /// The keys, for people: each with what it does.
 pub(crate) const KEYS: &[(&str, &str)] = &[
     ("↑ ↓ or k j", "select a VM; in details and help: scroll"),
-    ("Enter", "details of the selected VM: threads, disks, NICs, exits"),
+    ("Enter", "details of the selected VM: threads, disks, NICs, exits, why a figure is –"),
     ("Esc", "back to the list"),
     ("< >", "sort by the column before, the next column"),
     ("U R N F", "sort by %RUN, by %RDY, by name, by findings"),

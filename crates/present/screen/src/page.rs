@@ -8,10 +8,10 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
-use vmtax_report::{TOP_COLUMNS, counted, level_cost, printable, sentence};
+use vmtax_report::{TOP_COLUMNS, counted, host_disks, level_cost, printable, sentence};
 
 /// Lines of the sentence below the page.
-const SENTENCE_LINES: u16 = 4;
+const SENTENCE_LINES: u16 = 5;
 
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     let rows = [Constraint::Length(1), Constraint::Min(3), Constraint::Length(SENTENCE_LINES), Constraint::Length(1)];
@@ -57,6 +57,8 @@ fn about_selected(state: &State) -> Vec<Line<'static>> {
         lines.push(bold(format!("{}: {text}", printable(&vm.label()))));
         lines.extend(next.map(|next| Line::from(format!("Next: {next}"))));
     }
+    let vms = state.sample.iter().map(|sample| &*sample.vms);
+    lines.extend(vms.filter_map(host_disks).map(|line| Line::from(printable(&line))));
     if state.tracing.is_some() {
         lines.push(Line::from("Tracing VM exits for 3 s …"));
     }

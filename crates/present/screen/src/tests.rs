@@ -16,7 +16,7 @@ fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
     let remedy = Remedy { line: format!("vmtax profile --vm {name}"), ..Remedy::default() };
     let finding =
         |gain| Advice { finding: "It waits.".to_owned(), gain, remedies: vec![remedy.clone()], ..Advice::default() };
-    let io = IoRates { reads_per_s: 1234.0, qavg_ns: Some(81_000.0), ..IoRates::default() };
+    let io = IoRates { reads_per_s: 1234.0, blkavg_ns: Some(81_000.0), ..IoRates::default() };
     VmRates {
         pid,
         name: Some(name.to_owned()),
@@ -67,7 +67,7 @@ fn the_list_has_the_columns_that_fit_and_the_selected_ones_sentence() {
             "%RDY",
             "%THR",
             "IOPS",
-            "QAVG",
+            "BLKAVG",
             "81.0 µs",
             "1234",
             "vCPU 0 90%",

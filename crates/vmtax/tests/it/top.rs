@@ -179,6 +179,58 @@ fn boundaries_of(socket: &Path, id: &str) -> Option<Value> {
     Some(disk["stats"]["rd_latency_histogram"]["boundaries"].clone())
 }
 
+/// A block device of the host with a file's bytes; detached with the value.
+struct Loop(String);
+
+impl Loop {
+    fn attach(file: &Path) -> Option<Loop> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        output.status.success().then(|| Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// A boot sector that reads itself again and again: `int 13h` of AH = 2, drive 80h.
+fn reading_sector() -> Vec<u8> {
+    let mut sector = vec![0xb8, 1, 2, 0xb9, 1, 0, 0xba, 0x80, 0, 0xbb, 0, 0x7e, 0xcd, 0x13, 0xeb, 0xf0];
+    sector.resize(510, 0);
+    sector.extend([0x55, 0xaa]);
+    sector.resize(1 << 20, 0);
+    sector
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_device_of_a_disk_is_the_vms_only_where_the_disk_is_the_device() {
+    let place = Place::new();
+    let image = place.put("reads.img", reading_sector());
+    let Some(device) = Loop::attach(&image) else { return skipped("no loop device can be attached") };
+    for (name, file, is_own) in [("device", device.0.clone(), true), ("file", image.display().to_string(), false)] {
+        let socket = place.path(&format!("{name}.sock"));
+        let more = format!(
+            "-qmp unix:{},server=on,wait=off -drive if=none,id=d,file={file},format=raw,cache=none,file.locking=off \
+             -device ide-hd,drive=d,unit=1,bus=ide.0,bootindex=0",
+            socket.display()
+        );
+        let vm = Busy::start(&place, name, &more);
+        let disk = until("it reads", || {
+            let rates = vm.rates(&place, "--duration 1");
+            let disk = rates["disks"].as_array()?.iter().find(|disk| disk["name"] == "d")?.clone();
+            (disk["io"]["reads_per_s"].as_f64()? > 20.0).then_some(disk)
+        });
+        assert_eq!((disk["davg_ns"].is_number(), disk["io"]["blkavg_ns"].is_number()), (is_own, true), "{disk:#}");
+        let shown = place.vmtax(&format!("top {} --duration 1", vm.pid())).succeeds();
+        let shown = shown.shows("EXIT/s: only KVM has VM exits").shows("read from --level 1 on");
+        let words = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains("traces the VM's requests"), !is_own, "{words}");
+    }
+}
+
 /// A tap device with an address on the host; removed with the value.
 struct Tap(String);
 

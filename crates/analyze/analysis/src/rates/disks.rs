@@ -3,21 +3,27 @@
 use super::window::Window;
 use vmtax_model::{BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, LatencyHistogram, RequestCounters};
 
-/// A host device whose rate differs from the guest's by less serves the guest alone, request for request: only then the
-/// difference of the mean times is that of the same requests.
-const MAX_RATE_DIFFERENCE: f64 = 0.2;
-/// With fewer requests in a window a mean time is chance.
-const MIN_REQUESTS: u64 = 10;
+/// With fewer requests in a window the difference of two mean times is chance.
+const MIN_REQUESTS: f64 = 10.0;
 
 /// Each disk's rates.
 pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskRates> {
     let rates = |disk: &DiskCounters| {
         let old = before.iter().find(|old| old.name == disk.name)?;
         let io = io(window, &[(old, disk)]);
-        let same = old.device.as_ref().zip(disk.device.as_ref()).filter(|(old, new)| old.name == new.name);
-        let device = same.map(|(old, new)| device(window, old, new));
-        let kavg_ns = io.as_ref().zip(device.as_ref()).and_then(|(io, device)| kavg(window, io, device));
-        Some(DiskRates { name: disk.name.clone(), io, device, kavg_ns })
+        let between = |before: &Option<BlockDevice>, after: &Option<BlockDevice>| {
+            let (before, after) = before.as_ref().zip(after.as_ref()).filter(|(old, new)| old.name == new.name)?;
+            Some(device(window, before, after))
+        };
+        let own = between(&old.own_device, &disk.own_device);
+        let served = io.as_ref().zip(own.as_ref()).filter(|(io, _)| io.per_s() > 0.0);
+        Some(DiskRates {
+            name: disk.name.clone(),
+            io,
+            device: between(&old.device, &disk.device),
+            davg_ns: served.and_then(|(_, own)| own.mean_ns),
+            kavg_ns: served.and_then(|(io, own)| kavg(window, io, own)),
+        })
     };
     after.iter().filter_map(rates).collect()
 }
@@ -51,7 +57,7 @@ fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRat
         flushes_per_s: per_s(counts[2]),
         read_bytes_per_s: per_s(sum(0, |requests| requests.bytes)),
         written_bytes_per_s: per_s(sum(1, |requests| requests.bytes)),
-        qavg_ns: mean(total_ns, count),
+        blkavg_ns: mean(total_ns, count),
         read_ns: mean(ns[0], counts[0]),
         write_ns: mean(ns[1], counts[1]),
         write_and_flush_ns: mean(ns[1].saturating_add(ns[2]), counts[1]),
@@ -66,16 +72,16 @@ fn device(window: &Window, before: &BlockDevice, after: &BlockDevice) -> DeviceR
     DeviceRates {
         name: after.name.clone(),
         per_s: requests as f64 / window.seconds,
-        davg_ns: (requests > 0).then(|| ns / requests as f64),
+        mean_ns: (requests > 0).then(|| ns / requests as f64),
     }
 }
 
-/// QAVG without DAVG.
-fn kavg(window: &Window, io: &IoRates, device: &DeviceRates) -> Option<f64> {
-    let is_alone = (device.per_s - io.per_s()).abs() <= io.per_s() * MAX_RATE_DIFFERENCE;
-    let is_enough = io.per_s() * window.seconds >= MIN_REQUESTS as f64;
-    let kavg = io.qavg_ns? - device.davg_ns?;
-    (is_alone && is_enough && kavg >= 0.0).then_some(kavg)
+/// BLKAVG without DAVG. Where the kernel splits requests their parts are at the device at the same time: all their times are
+/// taken off, which leaves a lower bound.
+fn kavg(window: &Window, io: &IoRates, own: &DeviceRates) -> Option<f64> {
+    let parts = (own.per_s / io.per_s()).max(1.0);
+    let kavg = io.blkavg_ns? - own.mean_ns? * parts;
+    (io.per_s() * window.seconds >= MIN_REQUESTS && kavg >= 0.0).then_some(kavg)
 }
 
 /// A percentile of the requests that were counted in histograms between the samples: the end of its bin.

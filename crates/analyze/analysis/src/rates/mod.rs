@@ -6,9 +6,9 @@ pub(crate) mod tests;
 mod window;
 
 use vmtax_model::{
-    BlockedThread, CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters, GuestDiskCounters,
-    GuestDiskRates, GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role, ThreadCounters, ThreadRates,
-    VmCounters, VmFacts, VmRates,
+    AbilityName, BlockedThread, CgroupCounters, DaemonCounters, DaemonRates, ExitRates, GuestCounters,
+    GuestDiskCounters, GuestDiskRates, GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role,
+    ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
 };
 use window::Window;
 
@@ -38,6 +38,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         state: after.state.clone(),
         process_stop: after.process_stop.clone(),
         monitor_timeout_s: after.monitor_timeout_s,
+        no_monitor: no_monitor(facts),
         blocked: blocked(before, after),
         run: mean(|thread| thread.run),
         ready: mean(|thread| thread.ready),
@@ -63,6 +64,12 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
     };
     rates.findings = vmtax_rules::evaluate(&vmtax_rules::Evidence { vm: Some(&rates), ..Default::default() });
     Some(rates)
+}
+
+/// The reason why no monitor is asked.
+fn no_monitor(facts: &VmFacts) -> Option<String> {
+    let monitor = facts.abilities.iter().find(|ability| ability.what == AbilityName::Monitor)?;
+    Some(monitor.missing.as_ref()?.why.clone())
 }
 
 /// By how much a counter grew that both samples have.

@@ -3,8 +3,9 @@
 use super::rates;
 use proptest::prelude::*;
 use vmtax_model::{
-    BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, ProcessIo,
-    RequestCounters, Role, RunState, ThreadCounters, VmCounters, VmFacts,
+    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, DiskRates, KvmCounters, LatencyHistogram,
+    MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role, RunState, ThreadCounters, VmCounters,
+    VmFacts,
 };
 
 pub(crate) fn facts(vcpus: usize) -> VmFacts {
@@ -53,31 +54,69 @@ fn requests(count: u64, total_ms: u64) -> RequestCounters {
     RequestCounters { count, bytes: count * 4096, total_ns: total_ms * 1_000_000 }
 }
 
-fn disk(reads: RequestCounters, writes: RequestCounters, device: (u64, u64)) -> DiskCounters {
-    let device = BlockDevice { name: "sda".to_owned(), requests: device.0, total_ms: device.1 };
-    let qemu = Some([reads, writes, RequestCounters::default()]);
-    DiskCounters { name: "vd0".to_owned(), qemu, device: Some(device), in_flight: Some(3), histograms: None }
+fn device(requests: u64, total_ms: u64) -> Option<BlockDevice> {
+    Some(BlockDevice { name: "sda".to_owned(), requests, total_ms })
+}
+
+/// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has its file.
+fn served(host: Option<BlockDevice>, own: Option<BlockDevice>) -> DiskRates {
+    let with = |reads, writes, device, own_device| DiskCounters {
+        name: "vd0".to_owned(),
+        qemu: Some([reads, writes, RequestCounters::default()]),
+        device,
+        own_device,
+        in_flight: Some(3),
+        histograms: None,
+    };
+    let none = |after: &Option<BlockDevice>| after.as_ref().and(device(0, 0));
+    let old = with(requests(10, 1), requests(0, 0), none(&host), none(&own));
+    let before = VmCounters { disks: vec![old], ..sample(0) };
+    let after = VmCounters { disks: vec![with(requests(110, 201), requests(100, 400), host, own)], ..sample(2) };
+    rates(&facts(1), &before, &after).unwrap().disks.remove(0)
 }
 
 #[test]
-fn the_time_of_a_request_is_split_only_where_the_device_serves_this_vm_alone() {
-    let of = |device_requests| {
-        let before = VmCounters { disks: vec![disk(requests(10, 1), requests(0, 0), (0, 0))], ..sample(0) };
-        let after = VmCounters {
-            disks: vec![disk(requests(110, 201), requests(100, 400), (device_requests, 400))],
-            ..sample(2)
-        };
-        rates(&facts(1), &before, &after).unwrap()
-    };
-    let alone = of(200);
-    let (io, disk) = (alone.io.unwrap(), &alone.disks[0]);
+fn requests_are_counted_and_timed_in_qemu() {
+    let io = served(None, None).io.unwrap();
     assert_eq!((io.reads_per_s, io.writes_per_s, io.per_s(), io.in_flight), (50.0, 50.0, 100.0, Some(3)));
-    assert_eq!((io.qavg_ns, io.read_bytes_per_s), (Some(3e6), 50.0 * 4096.0));
-    assert_eq!((disk.device.as_ref().unwrap().davg_ns, disk.kavg_ns), (Some(2e6), Some(1e6)));
-    let shared = of(800);
-    assert_eq!((shared.disks[0].device.as_ref().unwrap().davg_ns, shared.disks[0].kavg_ns), (Some(0.5e6), None));
-    let cached = of(0);
-    assert_eq!((cached.disks[0].device.as_ref().unwrap().davg_ns, cached.disks[0].kavg_ns), (None, None));
+    assert_eq!((io.blkavg_ns, io.read_bytes_per_s), (Some(3e6), 50.0 * 4096.0));
+}
+
+/// The host's disk may complete as many requests as the VM by chance.
+#[test]
+fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
+    let of = |host, own| {
+        let disk = served(host, own);
+        (disk.device.and_then(|device| device.mean_ns), disk.davg_ns, disk.kavg_ns)
+    };
+    assert_eq!(of(device(200, 400), None), (Some(2e6), None, None), "a file on it");
+    assert_eq!(of(device(900, 900), device(200, 400)), (Some(1e6), Some(2e6), Some(1e6)));
+    assert_eq!(of(None, device(300, 300)), (None, Some(1e6), Some(1.5e6)), "parts of requests that the kernel splits");
+    assert_eq!(of(None, device(100, 200)), (None, Some(2e6), Some(1e6)), "requests that the kernel merges");
+    assert_eq!(of(None, device(200, 800)), (None, Some(4e6), None), "KAVG is not below 0");
+    assert_eq!(of(device(0, 0), device(0, 0)), (None, None, None));
+}
+
+#[test]
+fn a_vm_without_requests_has_no_time_at_a_device_that_another_program_uses() {
+    let with = |own_device| DiskCounters {
+        qemu: Some([requests(7, 7), requests(7, 7), requests(7, 7)]),
+        own_device,
+        ..DiskCounters::default()
+    };
+    let before = VmCounters { disks: vec![with(device(0, 0))], ..sample(0) };
+    let after = VmCounters { disks: vec![with(device(500, 500))], ..sample(1) };
+    let disk = rates(&facts(1), &before, &after).unwrap().disks.remove(0);
+    assert_eq!((disk.davg_ns, disk.kavg_ns), (None, None));
+}
+
+#[test]
+fn a_figure_that_a_missing_monitor_would_give_has_its_reason() {
+    let missing = Missing { what: "QMP".to_owned(), why: "no QMP socket".to_owned(), fix: String::new() };
+    let monitor = Ability { what: AbilityName::Monitor, missing: Some(missing) };
+    let without = VmFacts { abilities: vec![monitor], ..facts(1) };
+    let of = |facts: &VmFacts| rates(facts, &sample(0), &sample(1)).unwrap().no_monitor;
+    assert_eq!((of(&without).as_deref(), of(&facts(1))), (Some("no QMP socket"), None));
 }
 
 /// With a write cache a write ends early, and its flush takes the time: both are the write's.
@@ -183,7 +222,8 @@ prop_compose! {
             disks: vec![DiskCounters {
                 name: "d".to_owned(),
                 qemu: Some([requests(6), requests(7), requests(8)]),
-                device: Some(BlockDevice { name: "s".to_owned(), requests: counts[11], total_ms: counts[12] }),
+                device: None,
+                own_device: Some(BlockDevice { name: "s".to_owned(), requests: counts[11], total_ms: counts[12] }),
                 in_flight: Some(counts[13]),
                 histograms: Some(vec![histogram; 3]),
             }],
@@ -202,7 +242,7 @@ proptest! {
             prop_assert!(rates.threads.iter().all(|thread| (0.0..=1.0).contains(&thread.run)));
             let io = rates.io.unwrap();
             prop_assert!([io.per_s(), rates.packets_per_s(), rates.drops_per_s()].iter().all(|rate| rate.is_finite() && *rate >= 0.0));
-            prop_assert!(rates.disks.iter().filter_map(|disk| disk.kavg_ns).all(|ns| ns >= 0.0));
+            prop_assert!(rates.disks.iter().filter_map(|disk| disk.kavg_ns).all(|ns| ns.is_finite() && ns >= 0.0));
         }
     }
 }

@@ -22,9 +22,9 @@ const FIGURES: [Figure; 13] = [
     Figure::Other("writes", "ns", |vm| vm.io?.write_ns),
     Figure::Metric(LiveMetric::WriteLatency),
     Figure::Other("p99 of disk requests", "ns", |vm| vm.io?.p99_ns),
-    Figure::Other("DAVG of the busiest device", "ns", |vm| {
+    Figure::Other("latency of the busiest host disk, all users", "ns", |vm| {
         let devices = vm.disks.iter().filter_map(|disk| disk.device.as_ref());
-        devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.davg_ns
+        devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.mean_ns
     }),
     Figure::Metric(LiveMetric::Run),
     Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| vm.ready),

@@ -56,7 +56,7 @@ pub(super) fn figure(metric: LiveMetric, disk: Option<&str>, rates: &VmRates) ->
         None => rates.io,
     };
     match metric {
-        LiveMetric::Latency => io()?.qavg_ns,
+        LiveMetric::Latency => io()?.blkavg_ns,
         LiveMetric::WriteLatency => io()?.write_and_flush_ns,
         LiveMetric::Throughput => io().map(|io| io.read_bytes_per_s + io.written_bytes_per_s),
         LiveMetric::Requests => io().map(|io| io.per_s()),
@@ -75,7 +75,7 @@ mod tests {
         let io = |requests: f64, ns| IoRates {
             reads_per_s: requests,
             read_bytes_per_s: requests * 4096.0,
-            qavg_ns: Some(ns),
+            blkavg_ns: Some(ns),
             ..IoRates::default()
         };
         let disk = |name: &str, io| DiskRates { name: name.to_owned(), io: Some(io), ..DiskRates::default() };

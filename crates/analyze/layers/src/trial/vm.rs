@@ -298,6 +298,7 @@ mod tests {
             aio: None,
             iothread: None,
             host_device: None,
+            own_device: None,
             extents: None,
         };
         TracedDisk { device: String::new(), disk, host: HostDisk::default(), notify: vec![(0, 4)] }

@@ -39,12 +39,12 @@ pub(super) const VM_IO_LIMIT: Rule = Rule {
         each_disk(evidence, |vm, disk, io, settings| {
             let limits = settings.limits.as_ref()?;
             let what = limit_reached(vm, limits)?;
-            let waits = waiting(io.per_s(), io.qavg_ns?);
+            let waits = waiting(io.per_s(), io.blkavg_ns?);
             let text = format!(
-                "Requests on {} run at the limit of throttle group {}: {what}; one takes {} (QAVG).",
+                "Requests on {} run at the limit of throttle group {}: {what}; one takes {} (BLKAVG).",
                 disk.name,
                 limits.group.escape_default(),
-                nanoseconds(io.qavg_ns?),
+                nanoseconds(io.blkavg_ns?),
             );
             (waits >= MIN_WAITING).then(|| Finding {
                 text,

@@ -31,7 +31,7 @@ fn vm(settings: DiskSettings, io: IoRates) -> VmRates {
 fn reads(reads_per_s: f64, ns: f64) -> IoRates {
     IoRates {
         reads_per_s,
-        qavg_ns: Some(ns),
+        blkavg_ns: Some(ns),
         read_ns: Some(ns),
         read_bytes_per_s: reads_per_s * 4096.0,
         ..IoRates::default()
@@ -48,7 +48,7 @@ fn requests_at_a_limit_are_found_where_they_wait() {
     assert_eq!(
         says("vm-io-limit", &limited(true, reads(49.8, 20e6))),
         [
-            "Requests on vd0 run at the limit of throttle group g: 49.8 of 50 requests a second; one takes 20.0 ms (QAVG)."
+            "Requests on vd0 run at the limit of throttle group g: 49.8 of 50 requests a second; one takes 20.0 ms (BLKAVG)."
         ]
     );
     let none = [
@@ -117,7 +117,7 @@ fn bursts_are_removed_and_restored_with_their_limits() {
 #[test]
 fn writes_through_are_found_where_they_take_time() {
     let of = |write_through, writes_per_s, ns| {
-        let io = IoRates { writes_per_s, write_ns: Some(ns), qavg_ns: Some(ns), ..IoRates::default() };
+        let io = IoRates { writes_per_s, write_ns: Some(ns), blkavg_ns: Some(ns), ..IoRates::default() };
         says("vm-write-through", &vm(DiskSettings { write_through, ..DiskSettings::default() }, io))
     };
     assert_eq!(

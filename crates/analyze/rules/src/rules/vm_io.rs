@@ -24,27 +24,23 @@ const MIN_DROPS_PER_S: f64 = 1.0;
 
 pub(super) const VM_SLOW_DEVICE: Rule = Rule {
     id: "vm-slow-device",
-    finds: "requests of a VM that take 20 ms and more, as requests of the host's block device beneath do",
+    finds: "requests of a VM that take 20 ms and more, as those of all users of the host's block device beneath do",
     remedies: &[
         measurement("See which layer the requests wait in", "vmtax profile --vm VM"),
         crate::rule::instruction("See who else uses the device", "iostat -x 1"),
     ],
     source: "VMware, Interpreting esxtop Statistics: DAVG",
     evaluate: |evidence| {
-        // Requests that the host's page cache answers do not wait for the device, however slow it is for others.
-        let slow = |disk: &DiskRates| {
-            let davg = disk.device.as_ref()?.davg_ns?;
-            (davg.min(disk.io?.qavg_ns?) >= SLOW_DEVICE_NS).then_some(davg)
-        };
         each_loaded(evidence, |vm, disk, per_s| {
-            let ns = slow(disk)?;
+            let ns = slow_device(disk)?;
             let device = disk.device.as_ref()?;
             let text = format!(
-                "The host's {} takes {} for a request (DAVG); the guest makes {} a second on {}.",
-                device.name,
-                nanoseconds(ns),
+                "Requests on {} take {} (BLKAVG), {} a second; those of all users of the host's {} take {}.",
+                disk.name,
+                nanoseconds(disk.io?.blkavg_ns?),
                 significant(per_s),
-                disk.name
+                device.name,
+                nanoseconds(device.mean_ns?)
             );
             Some(Finding { text, gain: waiting(per_s, ns), values: vec![("VM", vm.argument())], ..Finding::default() })
         })
@@ -53,7 +49,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
 
 pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
     id: "vm-queued-requests",
-    finds: "requests that spend most of their time in QEMU and the host's kernel, not at the device that serves this VM alone",
+    finds: "requests that spend most of their time in QEMU and the host's kernel, not at the host's block device that is the disk",
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
@@ -70,12 +66,12 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
     source: "VMware, Interpreting esxtop Statistics: KAVG",
     evaluate: |evidence| {
         each_loaded(evidence, |vm, disk, per_s| {
-            let (kavg, qavg) = (disk.kavg_ns?, disk.io.as_ref()?.qavg_ns?);
-            let share = kavg / qavg;
+            let (kavg, blkavg) = (disk.kavg_ns?, disk.io.as_ref()?.blkavg_ns?);
+            let share = kavg / blkavg;
             let text = format!(
-                "Requests on {} take {} (QAVG), of which {} ({}) in QEMU and the host's kernel (KAVG).",
+                "Requests on {} take {} (BLKAVG), of which {} ({}) in QEMU and the host's kernel (KAVG).",
                 disk.name,
-                nanoseconds(qavg),
+                nanoseconds(blkavg),
                 nanoseconds(kavg),
                 percent(share)
             );
@@ -103,18 +99,17 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
     evaluate: |evidence| {
         let finding = |vm: &VmRates, disk: &DiskRates| {
             let io = disk.io?;
-            let ns = io.qavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
+            let ns = io.blkavg_ns.filter(|ns| *ns >= SLOW_DEVICE_NS)?;
             let settings = vm.settings.disks.iter().find(|settings| settings.name == disk.name);
             let limits = settings.and_then(|settings| settings.limits.as_ref());
             let is_limited = limits.is_some_and(|limits| limit_reached(vm, limits).is_some());
-            let davg_ns = disk.device.as_ref().and_then(|device| device.davg_ns);
             // What is left is KAVG where it is known, which has a rule of its own.
             let has_kavg = disk.kavg_ns.is_some() && io.per_s() >= MIN_PER_S;
             let is_explained = has_kavg
-                || davg_ns.is_some_and(|davg_ns| davg_ns >= EXPLAINED * ns)
+                || slow_device(disk).is_some_and(|of_device| of_device >= EXPLAINED * ns)
                 || settings.is_some_and(|settings| waits_for_iothread(vm, settings));
             let text = format!(
-                "Requests on {} take {} in QEMU and below (QAVG); the guest makes {} a second.",
+                "Requests on {} take {} in QEMU and below (BLKAVG); the guest makes {} a second.",
                 disk.name,
                 nanoseconds(ns),
                 significant(io.per_s())
@@ -174,6 +169,13 @@ pub(super) fn waiting(per_s: f64, ns: f64) -> f64 {
     (per_s * ns / 1e9).min(1.0)
 }
 
+/// Mean time of the requests that is the host's device's at most, ns, where that and the requests are slow. Requests that the host's
+/// page cache answers do not wait for the device, however slow it is for others.
+fn slow_device(disk: &DiskRates) -> Option<f64> {
+    let ns = disk.device.as_ref()?.mean_ns?.min(disk.io?.blkavg_ns?);
+    (ns >= SLOW_DEVICE_NS).then_some(ns)
+}
+
 /// What is found of each disk under load, with its requests per second.
 fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>) -> Vec<Finding> {
     let Some(vm) = evidence.vm else { return Vec::new() };
@@ -192,17 +194,20 @@ mod tests {
         found.into_iter().map(|text| text.replace('\u{a0}', " ")).collect()
     }
 
-    fn disk(reads_per_s: f64, qavg_ns: f64, davg_ns: f64, kavg_ns: Option<f64>) -> VmRates {
-        let io = Some(IoRates { reads_per_s, qavg_ns: Some(qavg_ns), ..IoRates::default() });
-        let device = Some(DeviceRates { name: "sda".to_owned(), per_s: reads_per_s, davg_ns: Some(davg_ns) });
-        VmRates { disks: vec![DiskRates { name: "vd0".to_owned(), io, device, kavg_ns }], ..VmRates::default() }
+    fn disk(reads_per_s: f64, blkavg_ns: f64, device_ns: f64, kavg_ns: Option<f64>) -> VmRates {
+        let io = Some(IoRates { reads_per_s, blkavg_ns: Some(blkavg_ns), ..IoRates::default() });
+        let device = Some(DeviceRates { name: "sda".to_owned(), per_s: reads_per_s, mean_ns: Some(device_ns) });
+        let disk = DiskRates { name: "vd0".to_owned(), io, device, kavg_ns, ..DiskRates::default() };
+        VmRates { disks: vec![disk], ..VmRates::default() }
     }
 
     #[test]
     fn a_slow_device_is_found_under_load_alone() {
         assert_eq!(
             says("vm-slow-device", &disk(50.0, 31e6, 30e6, None)),
-            ["The host's sda takes 30.0 ms for a request (DAVG); the guest makes 50.0 a second on vd0."]
+            [
+                "Requests on vd0 take 31.0 ms (BLKAVG), 50.0 a second; those of all users of the host's sda take 30.0 ms."
+            ]
         );
         let none = [disk(50.0, 6e6, 5e6, None), disk(1.0, 31e6, 30e6, None), disk(50.0, 1e6, 30e6, None)];
         assert!(none.iter().all(|vm| says("vm-slow-device", vm).is_empty()));
@@ -210,19 +215,20 @@ mod tests {
 
     #[test]
     fn slow_requests_are_found_where_neither_the_device_nor_a_limit_explains_them() {
-        let of = |reads_per_s, ns, limits, davg_ns| {
+        let of = |reads_per_s, ns, limits, mean_ns| {
             let mut vm = disk(reads_per_s, ns, 0.0, None);
-            vm.disks[0].device = Some(DeviceRates { name: "sda".to_owned(), per_s: 1.0, davg_ns });
+            vm.disks[0].device = Some(DeviceRates { name: "sda".to_owned(), per_s: 1.0, mean_ns });
             let settings =
                 DiskSettings { name: "vd0".to_owned(), file: "null-co://".into(), limits, ..DiskSettings::default() };
             vm.settings.disks.push(settings);
             says("vm-slow-requests", &vm)
         };
         let limit = |all| Some(IoLimits { requests_per_s: [all, 0, 0], ..IoLimits::default() });
-        let slow = ["Requests on vd0 take 41.0 ms in QEMU and below (QAVG); the guest makes 24.0 a second."];
+        let slow = ["Requests on vd0 take 41.0 ms in QEMU and below (BLKAVG); the guest makes 24.0 a second."];
         assert_eq!(of(24.0, 41e6, None, None), slow);
         assert_eq!(of(24.0, 41e6, limit(1000), None), slow, "the limit is not reached");
         assert_eq!(of(24.0, 41e6, None, Some(1e6)), slow, "the device is fast");
+        assert_eq!(of(40.0, 31e6, None, Some(19e6)).len(), 1, "no other rule names a device of 19 ms");
         let none = [
             of(24.0, 19e6, None, None),
             of(10.0, 41e6, None, None),
@@ -247,7 +253,7 @@ mod tests {
     fn queueing_in_the_host_is_found_by_its_share() {
         assert_eq!(
             says("vm-queued-requests", &disk(500.0, 4e6, 1e6, Some(3e6))),
-            ["Requests on vd0 take 4.00 ms (QAVG), of which 3.00 ms (75 %) in QEMU and the host's kernel (KAVG)."]
+            ["Requests on vd0 take 4.00 ms (BLKAVG), of which 3.00 ms (75 %) in QEMU and the host's kernel (KAVG)."]
         );
         let none =
             [disk(500.0, 9e6, 6e6, Some(3e6)), disk(500.0, 4e6, 1e6, None), disk(500.0, 1.2e6, 0.3e6, Some(0.9e6))];

@@ -29,7 +29,7 @@ const BUSY_WITH_COMMANDS: f64 = 0.2;
 /// QEMU's own `poll-max-ns`.
 const POLL_MAX_NS: u64 = 32768;
 /// Requests that take longer do not come while an iothread polls.
-const MAX_QAVG_NS: f64 = 5e5;
+const MAX_BLKAVG_NS: f64 = 5e5;
 /// QEMU's thread that reads commands, by its name.
 const MONITOR_THREAD: &str = "IO mon_iothread";
 
@@ -100,7 +100,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let name = disk.iothread.as_ref()?;
             let iothread = vm.settings.iothreads.iter().find(|known| known.name == *name && known.poll_max_ns == 0)?;
             let io = vm.disk(&disk.name)?.io?;
-            let (qavg, in_flight) = (io.qavg_ns?, waiting(io.per_s(), io.qavg_ns?));
+            let (blkavg, in_flight) = (io.blkavg_ns?, waiting(io.per_s(), io.blkavg_ns?));
             let is_alone = vm.settings.disks.iter().filter(|other| other.iothread == disk.iothread).count() == 1;
             let text = format!(
                 "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
@@ -111,7 +111,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let path = format!("/objects/{name}");
             let set = |ns: u64| qmp(vm, "qom-set", &json!({ "path": path, "property": "poll-max-ns", "value": ns }));
             let setting = LiveSetting::QomProperty { path: path.clone(), property: "poll-max-ns".to_owned() };
-            let is_short = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && qavg < MAX_QAVG_NS;
+            let is_short = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
             (is_short && is_alone).then(|| Finding {
                 text,
                 values: vec![("POLL", set(POLL_MAX_NS)), ("SLEEP", set(0))],
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn an_iothread_that_does_not_poll_is_found_where_few_requests_are_in_flight() {
-        let of = |poll_max_ns, qavg_ns, ready| {
-            let io = IoRates { reads_per_s: 4000.0, qavg_ns: Some(qavg_ns), ..IoRates::default() };
+        let of = |poll_max_ns, blkavg_ns, ready| {
+            let io = IoRates { reads_per_s: 4000.0, blkavg_ns: Some(blkavg_ns), ..IoRates::default() };
             let disk = DiskRates { name: "vd0".to_owned(), io: Some(io), ..DiskRates::default() };
             let iothread = Some("io0".to_owned());
             let settings = DiskSettings { name: "vd0".to_owned(), iothread, ..DiskSettings::default() };

@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    BlockedThread, DiskCounters, GuestCounters, QemuThread, Role, ThreadCounters, VmCounters, VmFacts, VmSettings,
+    BlockedThread, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role, ThreadCounters, VmCounters, VmDisk,
+    VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, process_io,
     process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
 };
-use vmtax_observe::thread_names;
+use vmtax_observe::{kvm_exits, thread_names};
 
 /// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -148,7 +149,7 @@ impl Sampler {
             process_io: process_io(pid),
             disks: self.disks(answers.disks, stats),
             nics: interfaces(pid, &taps),
-            kvm: answers.kvm,
+            kvm: answers.kvm.or_else(|| self.kvm_exits()),
             balloon: answers.balloon,
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
@@ -216,6 +217,11 @@ impl Sampler {
         }
     }
 
+    /// KVM's counters in debugfs, which root reads without a monitor and without disturbing a vCPU.
+    fn kvm_exits(&self) -> Option<KvmCounters> {
+        self.questions.kvm.then(|| kvm_exits(self.facts.pid)).flatten()
+    }
+
     /// What the guest's agent says, where there is one that answers.
     fn ask_agent(&mut self) -> Option<GuestCounters> {
         let agent = self.agent.as_ref().filter(|_| !self.agent_pause.is_on())?;
@@ -224,27 +230,27 @@ impl Sampler {
 
     /// The monitor's or libvirt's disks, else those that are known from outside, each with the block device beneath.
     fn disks(&self, of_monitor: Vec<DiskCounters>, stats: Option<&DomainStats>) -> Vec<DiskCounters> {
-        let of_facts = self.facts.disks.iter().map(|disk| {
-            let file = || disk.file.to_string_lossy().into_owned();
-            let name = if disk.id.is_empty() { file() } else { disk.id.clone() };
-            (name, disk.host_device)
-        });
-        let of_facts: Vec<(String, Option<u64>)> = of_facts.collect();
-        let named = |name: &str| of_facts.iter().find(|(known, _)| known == name).and_then(|(_, device)| *device);
+        let name_of = |disk: &VmDisk| match disk.id.is_empty() {
+            true => disk.file.to_string_lossy().into_owned(),
+            false => disk.id.clone(),
+        };
+        let of_facts = &self.facts.disks;
         let mut disks = of_monitor;
         if disks.is_empty() {
-            disks = of_facts
-                .iter()
-                .map(|(name, _)| DiskCounters { name: name.clone(), ..DiskCounters::default() })
-                .collect();
+            let named = |disk| DiskCounters { name: name_of(disk), ..DiskCounters::default() };
+            disks = of_facts.iter().map(named).collect();
         }
+        let of_name = |name: &str| of_facts.iter().find(|disk| name_of(disk) == name);
         let of_file = |name: &str| {
             let file = Path::new(stats?.files.get(name)?);
-            self.facts.disks.iter().find(|disk| disk.file == file)?.host_device
+            of_facts.iter().find(|disk| disk.file == file)
         };
-        let only = of_facts.first().filter(|_| of_facts.len() == 1 && disks.len() == 1).and_then(|(_, device)| *device);
+        let only = of_facts.first().filter(|_| of_facts.len() == 1 && disks.len() == 1);
         for disk in &mut disks {
-            disk.device = named(&disk.name).or_else(|| of_file(&disk.name)).or(only).and_then(block_device);
+            let Some(known) = of_name(&disk.name).or_else(|| of_file(&disk.name)).or(only) else { continue };
+            disk.device = known.host_device.and_then(block_device);
+            // Through the page cache the kernel makes requests of its own: read-ahead and write-back.
+            disk.own_device = known.own_device.filter(|_| known.direct == Some(true)).and_then(block_device);
         }
         disks
     }

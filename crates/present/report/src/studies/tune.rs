@@ -303,7 +303,7 @@ mod tests {
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),
-            "db is 50.0 times as fast (95 % CI 12.5–100): latency of disk requests (QAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
+            "db is 50.0 times as fast (95 % CI 12.5–100): latency of disk requests (BLKAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
              It was left on."
         );
         let rejected = row("Unpin", TuneVerdict::Reject);

@@ -12,6 +12,8 @@ use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.
 const SHOWN: usize = 3;
+/// The level of `vmtax top` at which a diagnosis reads the counters. What prevents it is listed as not observed.
+const COUNTERS_LEVEL: u8 = 1;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a> {
@@ -47,7 +49,7 @@ fn answer(found: &VmDiagnosis) -> String {
     let ran = rates.run.map(|part| format!("ran {}", percent(part)));
     let vcpus = lacked.zip(ran).map(|(lacked, ran)| format!("{lacked} and {ran}"));
     let requests = rates.io.and_then(|io| {
-        let mean = nanoseconds(io.qavg_ns?);
+        let mean = nanoseconds(io.blkavg_ns?);
         Some(format!("its {} requests a second took {mean} each in QEMU and below (mean)", significant(io.per_s())))
     });
     let figures = vcpus.into_iter().chain(requests).collect::<Vec<_>>().join("; ");
@@ -95,7 +97,7 @@ fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
 
 fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     let title = format!("Counters over {:.1} s", found.rates.seconds);
-    let mut all = vec![Section::new(title, vec![Block::Table(top::explained(&found.rates))])];
+    let mut all = vec![Section::new(title, vec![Block::Table(top::explained(&found.rates, COUNTERS_LEVEL))])];
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);

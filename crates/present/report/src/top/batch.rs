@@ -1,8 +1,10 @@
 //! One interval as a report: a row for each VM, and below what each suffers from.
 
 use super::columns::TOP_COLUMNS;
+use super::host_disks::host_disks;
 use super::sentence::{level_cost, sentence};
-use crate::engine::{Block, Column, Notice, NoticeKind, Report, Section, Table};
+use super::unknown;
+use crate::engine::{Block, Column, Notice, Report, Section, Table};
 use vmtax_model::number::{NONE, counted, percent};
 use vmtax_model::{TopSample, VmRates};
 
@@ -21,7 +23,7 @@ pub fn top(sample: &TopSample) -> Report<'static> {
         study: "top",
         title: sample.time.clone(),
         answer: answer(sample),
-        basis: vec![level_cost(sample)],
+        basis: [level_cost(sample)].into_iter().chain(host_disks(&sample.vms)).collect(),
         sections,
         notices: notes(sample),
         ..Report::default()
@@ -37,21 +39,24 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
 }
 
-/// The row of a single VM, with what its columns mean.
-pub(crate) fn explained(vm: &VmRates) -> Table {
+/// The row of a single VM at a level, with what its columns mean, and why a figure is missing.
+pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
     let mut table = table([vm]);
-    for column in TOP_COLUMNS.iter().filter(|column| column.spare == 0 || (column.text)(vm) != NONE) {
+    for column in TOP_COLUMNS {
         let shown = table.columns.iter_mut().find(|shown| shown.name == column.name);
-        shown.into_iter().for_each(|shown| shown.note = Some(format!("{}: {}.", column.name, column.what)));
+        let reason = match (column.text)(vm) == NONE {
+            true => format!("; –: {}", (column.unknown)(vm, level)),
+            false => String::new(),
+        };
+        shown.into_iter().for_each(|shown| shown.note = Some(format!("{}: {}{reason}.", column.name, column.what)));
     }
     table
 }
 
 fn notes(sample: &TopSample) -> Vec<Notice> {
-    match sample.notes.is_empty() {
-        true => Vec::new(),
-        false => vec![Notice { kind: NoticeKind::Note, title: "Notes", items: sample.notes.clone() }],
-    }
+    let of_events = Notice::notes("Notes", sample.notes.clone());
+    let of_unknown = Notice::notes("Not known (–)", unknown::of_all(&sample.vms, sample.level));
+    [of_events, of_unknown].into_iter().filter(|notice| !notice.items.is_empty()).collect()
 }
 
 fn answer(sample: &TopSample) -> String {

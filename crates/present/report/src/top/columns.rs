@@ -1,5 +1,6 @@
 //! The columns of `vmtax top`, in esxtop's terms where it has one.
 
+use super::reason;
 use vmtax_model::VmRates;
 use vmtax_model::number::{NONE, bytes, nanoseconds, significant};
 
@@ -15,6 +16,8 @@ pub struct TopColumn {
     pub spare: u8,
     /// Its text; "–" where it is not known.
     pub text: fn(&VmRates) -> String,
+    /// The reason for "–" at a level.
+    pub unknown: fn(&VmRates, u8) -> String,
     /// What rows are sorted by, the largest first; `None` comes last.
     pub key: fn(&VmRates) -> Option<f64>,
 }
@@ -27,6 +30,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "The vCPUs with which QEMU was started (-smp).",
         spare: 0,
         text: |vm| vm.vcpus.to_string(),
+        unknown: reason::never,
         key: |vm| Some(vm.vcpus as f64),
     },
     TopColumn {
@@ -35,6 +39,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "esxtop sums the vCPUs up. Field 1 of /proc/PID/task/TID/schedstat. Under TCG it holds QEMU's translation of the guest's code.",
         spare: 0,
         text: |vm| percent(vm.run),
+        unknown: reason::no_vcpus,
         key: |vm| vm.run,
     },
     TopColumn {
@@ -43,6 +48,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit, where the rule here begins, too. Kernels before 6.18 count throttling (%THR) in it.",
         spare: 0,
         text: |vm| percent(vm.ready),
+        unknown: reason::no_vcpus,
         key: |vm| vm.ready,
     },
     TopColumn {
@@ -51,6 +57,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Part of the vCPUs' time; esxtop: %MLMTD. throttled_usec of the control groups of the vCPU threads and of all groups above them. A group that several VMs share counts for each of them.",
         spare: 0,
         text: |vm| percent(vm.throttled),
+        unknown: reason::no_throttling,
         key: |vm| vm.throttled,
     },
     TopColumn {
@@ -59,14 +66,16 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Part of the guest's CPU time, by QEMU's guest agent in the guest (guest-get-cpustats), which is asked from --level 1 on. Only KVM tells guests of steal; %RDY is the host's own figure.",
         spare: 4,
         text: |vm| percent(vm.guest.as_ref().and_then(|guest| guest.steal)),
+        unknown: reason::no_agent,
         key: |vm| vm.guest.as_ref()?.steal,
     },
     TopColumn {
         name: "EXIT/s",
         what: "VM exits",
-        explanation: "All vCPUs, from KVM by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: --level 2, or `vmtax profile --vm`.",
+        explanation: "All vCPUs: KVM's counters in /sys/kernel/debug/kvm (root), or by QMP query-stats (QEMU 7.1 and newer). TCG has none. What they cost: --level 2, or `vmtax profile --vm`.",
         spare: 4,
         text: |vm| vm.exits.map_or_else(none, |exits| rate(exits.per_s)),
+        unknown: reason::no_exits,
         key: |vm| vm.exits.map(|exits| exits.per_s),
     },
     TopColumn {
@@ -75,39 +84,44 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "As QEMU completes them (QMP query-blockstats; of libvirt's domains virsh domstats). Not known without a monitor.",
         spare: 0,
         text: |vm| vm.io.map_or_else(none, |io| rate(io.per_s())),
+        unknown: reason::no_requests,
         key: |vm| vm.io.map(|io| io.per_s()),
     },
     TopColumn {
-        name: "QAVG",
-        what: "mean time of a request in QEMU and below",
-        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters (iostat in the guest) or `vmtax layers`. QAVG = KAVG + DAVG.",
+        name: "BLKAVG",
+        what: "mean time of a request in QEMU's block layer and below",
+        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters (iostat in the guest) or `vmtax layers`. esxtop's QAVG is another time: that in the kernel's queue.",
         spare: 0,
-        text: |vm| time(vm.io.and_then(|io| io.qavg_ns)),
-        key: |vm| vm.io.and_then(|io| io.qavg_ns),
+        text: |vm| time(vm.io.and_then(|io| io.blkavg_ns)),
+        unknown: reason::no_requests,
+        key: |vm| vm.io.and_then(|io| io.blkavg_ns),
     },
     TopColumn {
         name: "GAVG",
         what: "mean time of a request as the guest sees it (level 1)",
-        explanation: "From the guest's own disk statistics, by QEMU's guest agent (guest-get-diskstats, QEMU 7.1 and newer) in the guest, which is asked from --level 1 on. Longer than QAVG by the guest's queue, the virtqueue kick and the interrupt.",
+        explanation: "From the guest's own disk statistics, by QEMU's guest agent (guest-get-diskstats, QEMU 7.1 and newer) in the guest, which is asked from --level 1 on. Longer than BLKAVG by the guest's queue, the virtqueue kick and the interrupt.",
         spare: 3,
         text: |vm| time(vm.gavg_ns()),
+        unknown: reason::no_agent,
         key: VmRates::gavg_ns,
     },
     TopColumn {
         name: "KAVG",
-        what: "of QAVG: in QEMU and the host's kernel",
-        explanation: "QAVG - DAVG, of the disk with the largest. Shown only where the host's device completes as many requests as the guest's disk (within 20 %): else the means are of different requests, as with the host's page cache, or a device that others use.",
+        what: "of BLKAVG: in QEMU and the host's kernel (own block device)",
+        explanation: "BLKAVG - DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request, on any disk.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.kavg_ns)),
+        unknown: reason::no_device_time,
         key: |vm| largest(vm, |disk| disk.kavg_ns),
     },
     TopColumn {
         name: "DAVG",
-        what: "mean time at the host's block device",
-        explanation: "The device beneath a disk, with all its users (/sys/block/DEVICE/stat, whose times are in ms); of several disks the largest. 20 ms is slow.",
+        what: "mean time of the VM's requests at the host's device (own block device)",
+        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms. Of several disks the largest. A file's device counts the requests of all its users: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
         spare: 3,
-        text: |vm| time(largest(vm, |disk| disk.device.as_ref()?.davg_ns)),
-        key: |vm| largest(vm, |disk| disk.device.as_ref()?.davg_ns),
+        text: |vm| time(largest(vm, |disk| disk.davg_ns)),
+        unknown: reason::no_device_time,
+        key: |vm| largest(vm, |disk| disk.davg_ns),
     },
     TopColumn {
         name: "p99",
@@ -115,6 +129,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "In QEMU and below: the end of the bin of QEMU's latency histogram, 25 % wide. --level 1 sets these histograms and removes them at the end.",
         spare: 2,
         text: |vm| time(vm.io.and_then(|io| io.p99_ns)),
+        unknown: reason::no_histograms,
         key: |vm| vm.io.and_then(|io| io.p99_ns),
     },
     TopColumn {
@@ -123,6 +138,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Taken by QEMU and not yet returned, at the interval's end (x-query-virtio-queue-status, QEMU 7.2 and newer, --level 1). esxtop: ACTV.",
         spare: 2,
         text: |vm| vm.io.and_then(|io| io.in_flight).map_or_else(none, |count| count.to_string()),
+        unknown: reason::no_queues,
         key: |vm| vm.io.and_then(|io| io.in_flight).map(|count| count as f64),
     },
     TopColumn {
@@ -131,6 +147,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Both directions (/proc/PID/net/dev).",
         spare: 5,
         text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.packets_per_s()) },
+        unknown: reason::no_tap,
         key: |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s()),
     },
     TopColumn {
@@ -139,6 +156,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "Those to the guest for a full receive queue, mostly.",
         spare: 1,
         text: |vm| if vm.nics.is_empty() { none() } else { rate(vm.drops_per_s()) },
+        unknown: reason::no_tap,
         key: |vm| (!vm.nics.is_empty()).then(|| vm.drops_per_s()),
     },
     TopColumn {
@@ -147,6 +165,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "VmRSS of /proc/PID/status.",
         spare: 5,
         text: |vm| size(vm.memory_use.resident),
+        unknown: reason::never,
         key: |vm| Some(vm.memory_use.resident as f64),
     },
     TopColumn {
@@ -155,6 +174,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "VmSwap of /proc/PID/status.",
         spare: 1,
         text: |vm| size(vm.memory_use.swapped),
+        unknown: reason::never,
         key: |vm| Some(vm.memory_use.swapped as f64),
     },
     TopColumn {
@@ -163,6 +183,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
         explanation: "The guest's memory is read from a disk. esxtop's %SWPWT is the wait for it.",
         spare: 1,
         text: |vm| rate(vm.memory_use.major_faults_per_s),
+        unknown: reason::never,
         key: |vm| Some(vm.memory_use.major_faults_per_s),
     },
 ];
@@ -197,6 +218,6 @@ fn size(n: u64) -> String {
 }
 
 /// The largest figure of any disk.
-fn largest(vm: &VmRates, of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>) -> Option<f64> {
+pub(super) fn largest(vm: &VmRates, of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>) -> Option<f64> {
     vm.disks.iter().filter_map(of).max_by(f64::total_cmp)
 }

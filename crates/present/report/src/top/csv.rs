@@ -1,5 +1,6 @@
 //! One interval as CSV (RFC 4180): a line for each VM. What is not known is empty.
 
+use super::columns::largest;
 use vmtax_model::{TopSample, VmRates};
 
 /// A column: its name, with its unit, and its value.
@@ -20,7 +21,9 @@ const FIELDS: &[Field] = &[
     ("flushes_per_second", |vm| vm.io.map(|io| io.flushes_per_s)),
     ("read_bytes_per_second", |vm| vm.io.map(|io| io.read_bytes_per_s)),
     ("written_bytes_per_second", |vm| vm.io.map(|io| io.written_bytes_per_s)),
-    ("qavg_seconds", |vm| vm.io.and_then(|io| io.qavg_ns).map(|ns| ns / 1e9)),
+    ("blkavg_seconds", |vm| vm.io.and_then(|io| io.blkavg_ns).map(|ns| ns / 1e9)),
+    ("kavg_seconds", |vm| largest(vm, |disk| disk.kavg_ns).map(|ns| ns / 1e9)),
+    ("davg_seconds", |vm| largest(vm, |disk| disk.davg_ns).map(|ns| ns / 1e9)),
     ("gavg_seconds", |vm| vm.gavg_ns().map(|ns| ns / 1e9)),
     ("guest_steal_ratio", |vm| vm.guest.as_ref()?.steal),
     ("p99_seconds", |vm| vm.io.and_then(|io| io.p99_ns).map(|ns| ns / 1e9)),
@@ -78,7 +81,7 @@ mod tests {
         let fields: Vec<&str> = rows.trim_end().split(',').collect();
         assert_eq!(fields.len(), head.trim_end().split(',').count() + 1);
         assert_eq!(
-            (fields[at("run_ratio") + 1], fields[at("ready_ratio") + 1], fields[at("qavg_seconds") + 1]),
+            (fields[at("run_ratio") + 1], fields[at("ready_ratio") + 1], fields[at("blkavg_seconds") + 1]),
             ("0.5", "", "")
         );
         assert!(rows.ends_with("\r\n"));

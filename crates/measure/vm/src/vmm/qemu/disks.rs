@@ -6,7 +6,7 @@ use crate::vm::open_files::OpenFile;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostDisk, TracedDisk, VmDisk};
-use vmtax_observe::host_disk_in_use;
+use vmtax_observe::{block_device_number, host_disk_in_use};
 
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
@@ -60,6 +60,7 @@ fn devices(
         if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
             let host = host_disk_in_use(&file.path).unwrap_or_default();
             disk.host_device = host.device;
+            disk.own_device = block_device_number(&file.path);
             disk.extents = (!host.extents.is_empty()).then_some(host.extents.len());
         }
     }
@@ -80,6 +81,7 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
         aio: None,
         iothread: qdev.as_deref().and_then(|path| monitor.iothread_of(device_path(path))),
         host_device: None,
+        own_device: None,
         extents: None,
     };
     Some((qdev, disk))
@@ -145,6 +147,7 @@ fn named_disk(file: PathBuf) -> VmDisk {
         aio: None,
         iothread: None,
         host_device: None,
+        own_device: None,
         extents: None,
     }
 }
