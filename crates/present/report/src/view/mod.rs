@@ -67,7 +67,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let overheads = overheads(findings, machine);
     let by_median =
         |a: &&(Metric, &Comparison), b: &&(Metric, &Comparison)| a.1.ratio.median.total_cmp(&b.1.ratio.median);
-    let (least, worst) = (*overheads.iter().min_by(by_median)?, *overheads.iter().max_by(by_median)?);
+    let (least, worst) = (*overheads.iter().min_by(by_median)?, findings.largest_overhead(machine)?);
     let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
         least,
