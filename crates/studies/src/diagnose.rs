@@ -71,7 +71,7 @@ pub(crate) fn findings(recording: &Recording) -> Result<VmDiagnosis, StudyError>
             Err(why) => samples.missing.push(Missing::for_error("requests by layer", &why)),
         }
     }
-    let found = vmtax_analysis::diagnosis(&samples, profile, layers);
+    let found = vmtax_analysis::diagnosis(&samples, &recording.host, profile, layers);
     let found = found.map(|found| VmDiagnosis { ended: has(files::MISSING_END), ..found });
     found.ok_or_else(|| StudyError::Counters { folder: recording.folder.clone() })
 }

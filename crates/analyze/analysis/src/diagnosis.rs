@@ -1,7 +1,7 @@
 //! Why a running VM is slow: what each observer found, as one list of causes.
 
 use crate::rates;
-use vmtax_model::{Advice, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples};
+use vmtax_model::{Advice, HostFacts, Missing, ProfileFindings, VmDiagnosis, VmLayers, VmRates, VmSamples};
 use vmtax_rules::Evidence;
 
 /// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
@@ -19,6 +19,7 @@ const MIN_TRACED_GAIN: f64 = 0.1;
 /// `None` where the two samples are of two processes.
 pub fn diagnosis(
     samples: &VmSamples,
+    host: &HostFacts,
     profile: Option<ProfileFindings>,
     layers: Option<VmLayers>,
 ) -> Option<VmDiagnosis> {
@@ -27,8 +28,16 @@ pub fn diagnosis(
     // Samples prove or exclude what counters alone leave open.
     let states = profile.as_ref().and_then(|profile| profile.states.as_ref());
     let contention = states.and_then(|states| states.contention.as_ref());
-    let evidence = Evidence { vm: Some(&rates), profile: profile.as_ref(), contention, ..Evidence::default() };
+    let evidence = Evidence {
+        host: Some(host),
+        facts: Some(&samples.vm),
+        vm: Some(&rates),
+        profile: profile.as_ref(),
+        contention,
+        ..Evidence::default()
+    };
     let mut causes = vmtax_rules::evaluate(&evidence);
+    let settings = vmtax_rules::settings(&evidence);
     let states = states.iter().flat_map(|states| &states.advice);
     let exits = profile.iter().filter_map(|profile| profile.exits.as_ref()).flat_map(|exits| &exits.advice);
     let is_known = |advice: &&Advice| rates.ready.is_some() && advice.rule == BY_COUNTERS;
@@ -46,7 +55,8 @@ pub fn diagnosis(
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();
-    Some(VmDiagnosis { vm: samples.vm.clone(), causes, rates, profile, layers, ended: false, missing })
+    let (vm, started) = (samples.vm.clone(), samples.after.started);
+    Some(VmDiagnosis { vm, started, causes, settings, rates, profile, layers, ended: false, missing })
 }
 
 /// Where VM exits are traced they say how often a slow clock is read: of the two causes theirs stays, with the change of the other.
@@ -65,7 +75,8 @@ mod tests {
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
     use vmtax_model::{
-        DevicesFrom, ExitCount, ExitReason, GuestExits, Role, StateFindings, ThreadCounters, VmCounters,
+        DevicesFrom, ExitCount, ExitReason, GuestExits, KvmClass, Role, StateFindings, ThreadCounters, VmCounters,
+        testing,
     };
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
@@ -101,6 +112,14 @@ mod tests {
         ProfileFindings { states: Some(states), exits: Some(exits), ..ProfileFindings::default() }
     }
 
+    fn diagnosed(
+        samples: &VmSamples,
+        profile: Option<ProfileFindings>,
+        layers: Option<VmLayers>,
+    ) -> Option<VmDiagnosis> {
+        diagnosis(samples, &testing::host(KvmClass::Hardware), profile, layers)
+    }
+
     fn rules(found: Option<VmDiagnosis>) -> Vec<String> {
         found.unwrap().causes.into_iter().map(|cause| cause.rule).collect()
     }
@@ -112,37 +131,37 @@ mod tests {
         slow.after.settings.guest = Some(vmtax_model::GuestSettings {
             clock_source: "acpi_pm".to_owned(),
             clock_sources: vec!["tsc".to_owned(), "acpi_pm".to_owned()],
-            disks: Vec::new(),
+            ..vmtax_model::GuestSettings::default()
         });
-        assert_eq!(rules(diagnosis(&slow, None, None)), ["vm-guest-clock"], "exits were not traced");
+        assert_eq!(rules(diagnosed(&slow, None, None)), ["vm-guest-clock"], "exits were not traced");
         let traced = |rule: &str, gain| {
             let reason = ExitReason::new("io".to_owned(), ExitCount::default());
             let advice = Advice { rule: rule.to_owned(), gain, ..Advice::default() };
             let exits = GuestExits { reasons: vec![reason], advice: vec![advice], ..exits() };
             Some(ProfileFindings { exits: Some(exits), ..ProfileFindings::default() })
         };
-        let found = diagnosis(&slow, traced("pm-timer-clock", 0.3), None).unwrap();
+        let found = diagnosed(&slow, traced("pm-timer-clock", 0.3), None).unwrap();
         let change = found.causes[0].change.as_ref().unwrap();
         assert_eq!((found.causes.len(), &*found.causes[0].rule), (1, "pm-timer-clock"));
         assert_eq!(change.settings[0].value, "tsc");
-        let other = diagnosis(&slow, traced("hpet-clock", 0.3), None).unwrap();
+        let other = diagnosed(&slow, traced("hpet-clock", 0.3), None).unwrap();
         assert_eq!((other.causes.len(), &other.causes[0].change), (1, &None), "the guest reads another clock");
     }
 
     #[test]
     fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
         let of_profile = || Some(profile(&[("vcpu-run-queue-wait", 0.6), ("vcpu-big-lock", 0.2), ("eoi", 0.01)]));
-        let found = diagnosis(&samples(400_000_000, 150_000_000), of_profile(), None);
+        let found = diagnosed(&samples(400_000_000, 150_000_000), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock", "vm-run-queue-wait"]);
-        let found = diagnosis(&samples(400_000_000, 0), of_profile(), None);
+        let found = diagnosed(&samples(400_000_000, 0), of_profile(), None);
         assert_eq!(rules(found), ["vcpu-big-lock"], "nothing waited while nothing else observed");
         let mut blind = samples(0, 0);
         blind.before.threads.clear();
         blind.after.threads.clear();
-        assert_eq!(rules(diagnosis(&blind, of_profile(), None)), ["vcpu-run-queue-wait", "vcpu-big-lock"]);
-        assert_eq!(rules(diagnosis(&samples(400_000_000, 0), None, None)), [""; 0]);
+        assert_eq!(rules(diagnosed(&blind, of_profile(), None)), ["vcpu-run-queue-wait", "vcpu-big-lock"]);
+        assert_eq!(rules(diagnosed(&samples(400_000_000, 0), None, None)), [""; 0]);
         let mut of_two = samples(1, 1);
         of_two.after.started = 9;
-        assert_eq!(diagnosis(&of_two, None, None), None);
+        assert_eq!(diagnosed(&of_two, None, None), None);
     }
 }

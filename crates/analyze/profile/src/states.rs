@@ -49,10 +49,9 @@ pub(crate) fn of(
     };
     threads.iter_mut().for_each(whole);
     threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
-    let cgroup = vm.and_then(|vm| vm.cgroup.as_deref());
     let vcpus = roles.iter().filter(|(_, role)| matches!(role, Role::Vcpu(_))).map(|(tid, _)| *tid);
     let contention = uses.and_then(|uses| contention::of(uses, &vcpus.collect::<Vec<i32>>()));
-    let evidence = Evidence { threads: &threads, cgroup, contention: contention.as_ref(), ..Evidence::default() };
+    let evidence = Evidence { threads: &threads, facts: vm, contention: contention.as_ref(), ..Evidence::default() };
     let advice = vmtax_rules::advice(&evidence);
     Some(StateFindings { seconds, source, threads, contention, advice })
 }
@@ -198,13 +197,15 @@ fn whole(thread: &mut ThreadStates) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{SampleShare, WaitShare};
+    use vmtax_model::{SampleShare, ThreadGroup, WaitShare};
 
     fn vm() -> VmFacts {
+        let folder = "/sys/fs/cgroup/machine.slice/vm.scope/libvirt/vcpu0".into();
+        let group = ThreadGroup { tid: 11, folder, cpus: Some("0-3".to_owned()), is_shared: false };
         VmFacts {
             vcpus: 1,
+            thread_groups: vec![group],
             threads: vec![QemuThread { tid: 10, role: Role::Main }, QemuThread { tid: 11, role: Role::Vcpu(0) }],
-            cgroup: Some("machine.slice".into()),
             ..VmFacts::unknown(10)
         }
     }
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!((vcpu.running, vcpu.runnable, vcpu.waits[0].reason), (0.3, Some(0.6), WaitFor::Guest));
         let rule: Vec<&str> = found.advice.iter().map(|advice| advice.rule.as_str()).collect();
         assert_eq!(rule, ["vcpu-run-queue-wait"]);
-        assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("machine.slice")));
+        assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("libvirt/vcpu0/cpuset.cpus")));
         let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm), None).unwrap();
         assert_eq!((found.source, found.threads[0].waits[0].reason), (StateSource::SchedulerEvents, WaitFor::Guest));
     }

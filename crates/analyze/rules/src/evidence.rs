@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, Findings, HostFacts, LayerColumn, Machine,
-    Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmRates, Warning,
+    Metric, Plan, ProfileFindings, Role, Row, SampleShare, ShareFindings, ThreadStates, VmFacts, VmRates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -46,8 +46,8 @@ pub struct Evidence<'a> {
     pub vm: Option<&'a VmRates>,
     /// What its profile says, beside its counters.
     pub profile: Option<&'a ProfileFindings>,
-    /// The control group of a running VM.
-    pub cgroup: Option<&'a str>,
+    /// What is known of the running VM.
+    pub facts: Option<&'a VmFacts>,
     /// What was found on the host, where that is the question.
     pub checks: &'a [Check],
     /// What weakens the figures.

@@ -3,6 +3,7 @@
 
 mod contention;
 mod evidence;
+mod in_effect;
 mod rule;
 mod rules;
 #[cfg(test)]
@@ -12,9 +13,11 @@ mod tests;
 
 pub use contention::why_run_queue_wait;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
+pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules};
 
+use rules::{costs, settings_to_check};
 use vmtax_model::{Advice, HostFacts, Warning};
 
 /// More than this nobody reads at once.
@@ -22,9 +25,15 @@ const MAX_ADVICE: usize = 5;
 
 /// What every rule finds in the evidence, what gives back most first.
 pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {
-    let mut all: Vec<Advice> = rules().flat_map(|rule| rule.advice(evidence)).collect();
+    let mut all: Vec<Advice> = costs().flat_map(|rule| rule.advice(evidence)).collect();
     all.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     all
+}
+
+/// Settings of a running VM's host that are worth a check. What they cost was not measured: they are no causes, and a VM that has
+/// them is healthy.
+pub fn settings(evidence: &Evidence<'_>) -> Vec<Advice> {
+    settings_to_check().flat_map(|rule| rule.advice(evidence)).collect()
 }
 
 /// The first five of [`evaluate`].

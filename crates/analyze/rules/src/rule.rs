@@ -1,6 +1,7 @@
 //! A rule: what it finds, what helps, and how it evaluates evidence.
 
 use crate::Evidence;
+use crate::in_effect::{VmPart, is_to_do};
 use vmtax_model::{Advice, ChangeCost, LiveChange, Remedy, SettingPlace};
 
 /// A known cost.
@@ -31,8 +32,8 @@ pub struct Finding {
     pub change: Option<LiveChange>,
     /// Where a remedy must not be set with this evidence.
     pub unfit: Option<SettingPlace>,
-    /// Values of remedies that are in place.
-    pub in_place: Vec<&'static str>,
+    /// Which part of the VM it is about.
+    pub part: VmPart,
 }
 
 impl Finding {
@@ -45,18 +46,38 @@ impl Finding {
 impl Rule {
     /// What it finds, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
-        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, change, unfit, in_place }| {
-            let fitting = (self.remedies.iter())
-                .filter(|remedy| Some(remedy.place) != unfit && !in_place.contains(&remedy.value))
-                .map(|remedy| remedy.filled(&values))
-                .map(|remedy| on_same_guests(remedy, evidence));
-            let mut remedies: Vec<Remedy> = fitting.collect();
-            if let Some(first) = remedies.first_mut() {
-                first.action = as_first(&first.action);
-            }
-            Advice { rule: self.id.to_owned(), finding: text, gain, remedies, change, source: self.source.to_owned() }
-        })
+        (self.evaluate)(evidence).into_iter().map(|finding| self.advice_on(finding, evidence))
     }
+
+    /// A finding with the remedies that are left to do.
+    pub(crate) fn advice_on(&self, finding: Finding, evidence: &Evidence<'_>) -> Advice {
+        let Finding { text, gain, values, change, unfit, part } = finding;
+        let fitting = (self.remedies.iter())
+            .filter(|remedy| Some(remedy.place) != unfit)
+            .map(|remedy| remedy.filled(&values))
+            .filter(|remedy| is_to_do(evidence, &part, remedy))
+            .map(|remedy| for_manager(remedy, evidence))
+            .map(|remedy| on_same_guests(remedy, evidence));
+        let mut remedies: Vec<Remedy> = fitting.collect();
+        if let Some(first) = remedies.first_mut() {
+            first.action = as_first(&first.action);
+        }
+        Advice { rule: self.id.to_owned(), finding: text, gain, remedies, change, source: self.source.to_owned() }
+    }
+}
+
+/// Comment behind a line that says what libvirt has for it.
+const LIBVIRT: &str = " # libvirt: ";
+
+/// A remedy without libvirt's command or element where the VM is not libvirt's.
+fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
+    let managed = evidence.facts.and_then(|facts| facts.managed.as_ref()).map(|managed| managed.manager);
+    let manager = managed.or(evidence.vm.and_then(|vm| vm.manager));
+    let line = match remedy.line.split_once(LIBVIRT) {
+        Some((line, _)) if !manager.is_some_and(|manager| manager.is_libvirt()) => line.to_owned(),
+        _ => return remedy,
+    };
+    Remedy { line, ..remedy }
 }
 
 /// An action without its "Or", which refers to one before it.

@@ -129,6 +129,9 @@ pub enum SettingPlace {
     /// A file of a control group.
     #[strum(serialize = "cgroup")]
     Cgroup,
+    /// The CPUs on which a thread may run.
+    #[strum(serialize = "CPU affinity")]
+    Affinity,
     /// An option of vmtax, or a command of it that measures more.
     #[strum(serialize = "vmtax")]
     Vmtax,

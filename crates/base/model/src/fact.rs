@@ -2,6 +2,7 @@
 
 use crate::{Check, Machine, Variant};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Which host it is.
@@ -131,6 +132,9 @@ pub struct HostFacts {
     /// KVM's module parameter, ns; `None` where the module is not loaded.
     #[serde(default)]
     pub halt_poll_ns: Option<u64>,
+    /// Values in effect of [`crate::HOST_SETTING_FILES`], by the file; without those that the host lacks. Empty in older recordings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// KVM.
     pub kvm: KvmFacts,
     /// QEMUs, best first.

@@ -26,6 +26,7 @@ mod guest_settings;
 mod guest_tune;
 mod history;
 mod host_problem;
+mod host_setting;
 mod import;
 mod latency;
 mod layers;
@@ -96,6 +97,7 @@ pub use guest_tune::{
 };
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
+pub use host_setting::HOST_SETTING_FILES;
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
@@ -157,8 +159,8 @@ pub use vm_rates::{
     ThreadRates, TopSample, VmRates,
 };
 pub use vm_settings::{
-    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, PinnedThread, Qcow2Settings, ShareDevice,
-    ShareServer, VmSettings,
+    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
+    ShareDevice, ShareServer, ThreadGroup, VmSettings,
 };
 pub use warning::Warning;
 pub use workload::{

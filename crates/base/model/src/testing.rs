@@ -31,6 +31,7 @@ pub fn host(class: KvmClass) -> HostFacts {
         memory_mib: 4096,
         transparent_hugepage: None,
         halt_poll_ns: None,
+        settings: Default::default(),
         kvm: KvmFacts { class, evidence: "8e8/s".to_owned() },
         qemu: Vec::new(),
         kernels: Vec::new(),

@@ -1,6 +1,6 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
 
-use crate::{Accelerator, Missing, ProcessStop, QemuThread, Vmm};
+use crate::{Accelerator, Missing, ProcessStop, QemuThread, ThreadGroup, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -41,6 +41,9 @@ pub struct VmFacts {
     pub nics: Vec<VmNic>,
     /// Its control group: of version 2, or of the CPU controller of version 1.
     pub cgroup: Option<String>,
+    /// The control groups of its main loop, vCPU threads and iothreads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thread_groups: Vec<ThreadGroup>,
     /// What can be observed and changed from here.
     pub abilities: Vec<Ability>,
 }
@@ -79,6 +82,7 @@ impl VmFacts {
             disks: Vec::new(),
             nics: Vec::new(),
             cgroup: None,
+            thread_groups: Vec::new(),
             abilities: Vec::new(),
         }
     }

@@ -137,7 +137,7 @@ pub struct DaemonCounters {
     pub threads: Vec<ThreadCounters>,
     /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
     pub throttled_us: Option<u64>,
-    /// The folder of its control group; null where it is in the root group.
+    /// The folder of its control group with a CPU quota and no other process; null where there is none.
     pub cgroup: Option<String>,
 }
 

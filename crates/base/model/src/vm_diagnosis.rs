@@ -8,8 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct VmDiagnosis {
     /// The VM.
     pub vm: VmFacts,
+    /// When its process started, clock ticks after the host's boot; 0 in older findings.
+    #[serde(default)]
+    pub started: u64,
     /// Its known problems, the one that takes most time first; none where nothing was found.
     pub causes: Vec<Advice>,
+    /// Settings worth checking, whose cost was not measured: no causes.
+    #[serde(default)]
+    pub settings: Vec<Advice>,
     /// What its counters say of the first part of the time, in which nothing else observed it.
     pub rates: VmRates,
     /// Its threads, functions and VM exits after that; null where the VM did not run, or could not be profiled.

@@ -103,7 +103,7 @@ pub struct DaemonRates {
     pub ready: f64,
     /// Part of the interval that a CPU quota throttled it, at most 1; null without a group that has one.
     pub throttled: Option<f64>,
-    /// The folder of its control group; null where it is in the root group.
+    /// The folder of its control group with a CPU quota and no other process; null where there is none.
     pub cgroup: Option<String>,
 }
 

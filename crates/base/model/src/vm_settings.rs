@@ -19,6 +19,9 @@ pub struct VmSettings {
     /// CPU weights of its control groups that are below the kernel's default.
     #[serde(default)]
     pub low_weights: Vec<CpuWeight>,
+    /// The memory limit of its control group; null where that has none.
+    #[serde(default)]
+    pub memory_limit: Option<MemoryLimit>,
     /// Its iothreads, as its monitor names them.
     #[serde(default)]
     pub iothreads: Vec<IothreadSettings>,
@@ -43,11 +46,38 @@ impl VmSettings {
     }
 }
 
+/// The control group that decides on which CPUs a thread of a VM may run: of version 2, or of the cpuset controller of version 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadGroup {
+    /// The thread.
+    pub tid: i32,
+    /// The group's folder.
+    pub folder: PathBuf,
+    /// The content of its `cpuset.cpus`; null where it has no such file.
+    pub cpus: Option<String>,
+    /// Whether the group has processes that are not the VM's.
+    pub is_shared: bool,
+}
+
+/// A memory limit of a control group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLimit {
+    /// Its file: `memory.high`.
+    pub file: PathBuf,
+    /// The limit, bytes.
+    pub bytes: u64,
+    /// Whether the group has processes that are not the VM's.
+    pub is_shared: bool,
+}
+
 /// A CPU quota of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuQuota {
     /// Its file: `cpu.max`, of version 1 `cpu.cfs_quota_us`.
     pub file: PathBuf,
+    /// The quota in effect, as the file has it.
+    #[serde(default)]
+    pub quota: String,
     /// What removes it.
     pub unlimited: String,
     /// Whether the group has processes that are not the VM's.
@@ -64,6 +94,9 @@ pub struct CpuWeight {
     pub weight: u64,
     /// The kernel's default: 100, of version 1 1024.
     pub default: u64,
+    /// Whether the group has processes that are not the VM's.
+    #[serde(default)]
+    pub is_shared: bool,
 }
 
 /// The queue in which requests for a block device of the host wait.

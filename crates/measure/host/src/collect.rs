@@ -1,5 +1,5 @@
 use crate::system_files::{self, read};
-use crate::{counters, cpu, identity, kvm, qemu, system, threads, tracing};
+use crate::{counters, cpu, identity, kvm, qemu, settings, system, threads, tracing};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -47,6 +47,7 @@ pub fn collect(
         memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
         transparent_hugepage: transparent.as_deref().and_then(system_files::chosen).map(str::to_owned),
         halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns").and_then(|value| value.parse().ok()),
+        settings: settings::collect(),
         kvm: kvm_facts,
         qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),
         kernels,

@@ -17,6 +17,7 @@ mod program;
 mod qemu;
 mod qemu_binary;
 mod raw;
+mod settings;
 mod system;
 mod system_files;
 mod threads;

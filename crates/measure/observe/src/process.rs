@@ -63,7 +63,7 @@ pub fn processes() -> impl Iterator<Item = Stat> {
     all_processes().into_iter().flatten().filter_map(|process| process.and_then(|process| process.stat()).ok())
 }
 
-fn stat(pid: i32) -> Option<Stat> {
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
     Process::new(pid).and_then(|process| process.stat()).ok()
 }
 

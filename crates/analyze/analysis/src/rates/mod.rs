@@ -10,6 +10,7 @@ use vmtax_model::{
     GuestDiskCounters, GuestDiskRates, GuestRates, KvmCounters, MemoryRates, NicCounters, NicRates, Role,
     ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
 };
+use vmtax_rules::Evidence;
 use window::Window;
 
 /// The rates between two samples of one VM, with what the rules find in them; `None` where they are of two processes, or
@@ -62,7 +63,8 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         threads,
         findings: Vec::new(),
     };
-    rates.findings = vmtax_rules::evaluate(&vmtax_rules::Evidence { vm: Some(&rates), ..Default::default() });
+    let evidence = Evidence { facts: Some(facts), vm: Some(&rates), ..Evidence::default() };
+    rates.findings = vmtax_rules::evaluate(&evidence);
     Some(rates)
 }
 

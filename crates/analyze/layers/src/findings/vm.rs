@@ -34,7 +34,8 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
     columns.extend(of_packets);
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
     let main = columns.get(..1).filter(|_| !trace.imported).unwrap_or_default();
-    let advice = vmtax_rules::advice(&Evidence { host: Some(host), columns: main, ..Evidence::default() });
+    let evidence = Evidence { host: Some(host), facts: Some(&trace.vm), columns: main, ..Evidence::default() };
+    let advice = vmtax_rules::advice(&evidence);
     let layers = LayerFindings {
         schema: REPORT_SCHEMA,
         rounds_planned: 1,

@@ -1,5 +1,6 @@
 //! Requests that wait for a host CPU: because others run there, or because it sleeps.
 
+use super::pinning::AFFINITY;
 use crate::evidence::{part, title};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::{Accelerator, ChangeCost, LayerColumn, Remedy, SettingPlace, State};
@@ -7,17 +8,8 @@ use vmtax_model::{Accelerator, ChangeCost, LayerColumn, Remedy, SettingPlace, St
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
     finds: "a twentieth of a request and more in which one of QEMU's threads waits for a host CPU",
-    remedies: &[Remedy {
-        place: SettingPlace::Cgroup,
-        setting: "cpuset.cpus",
-        value: "CPUS",
-        action: "Pin the VM to host CPUs that no other task uses",
-        line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
-        cost: Some(ChangeCost::Live),
-        read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
-        undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
-    }],
-    source: "Linux kernel documentation, Control Group v2, Cpuset",
+    remedies: &[AFFINITY],
+    source: "Linux manual pages, taskset(1)",
     evaluate: |evidence| {
         let finding = |column| {
             let wait = part(column, |row| row.state == State::Runnable)?;
@@ -28,6 +20,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
                     title(column)
                 ),
                 gain: wait,
+                values: evidence.facts.map(|facts| ("PID", facts.pid.to_string())).into_iter().collect(),
                 ..Finding::default()
             })
         };

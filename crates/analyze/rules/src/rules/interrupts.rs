@@ -33,10 +33,6 @@ pub(super) const FAST_TICK: Rule = Rule {
     },
 };
 
-/// Values that enable PV EOI and x2APIC.
-const PV_EOI: &str = "host,,+kvm-pv-eoi";
-const X2APIC: &str = "host,,+x2apic";
-
 pub(super) const EOI: Rule = Rule {
     id: "eoi",
     finds: "interrupts ended at the local APIC by an exit each, by memory or by MSR, which together take a hundredth of the \
@@ -45,7 +41,7 @@ pub(super) const EOI: Rule = Rule {
         Remedy {
             place: SettingPlace::QemuArgument,
             setting: "cpu-model",
-            value: PV_EOI,
+            value: "host,,+kvm-pv-eoi",
             action: "Enable PV EOI, so that a guest kernel with CONFIG_KVM_GUEST signals the EOI without a VM exit",
             line: "-cpu host,+kvm-pv-eoi",
             cost: Some(ChangeCost::VmRestart),
@@ -55,7 +51,7 @@ pub(super) const EOI: Rule = Rule {
         Remedy {
             place: SettingPlace::QemuArgument,
             setting: "cpu-model",
-            value: X2APIC,
+            value: "host,,+x2apic",
             action: "Or enable x2APIC, where an EOI is an MSR write instead of MMIO",
             line: "-cpu host,+x2apic",
             cost: Some(ChangeCost::VmRestart),
@@ -73,9 +69,6 @@ pub(super) const EOI: Rule = Rule {
             return Vec::new();
         }
         let place = if by_memory == 0 { "MSR 0x80b of the local APIC (x2APIC)" } else { "the local APIC" };
-        // Only a CPU in x2APIC mode writes the MSR.
-        let has_x2apic = by_msr > 0 || exits.apic.x2apic == Some(true);
-        let in_place = [(PV_EOI, exits.apic.pv_eoi == Some(true)), (X2APIC, has_x2apic)];
         vec![Finding {
             text: format!(
                 "{} VM exits were caused by end-of-interrupt (EOI) writes to {place}, {:.0} a second.",
@@ -83,7 +76,6 @@ pub(super) const EOI: Rule = Rule {
                 exits.per_s(ends)
             ),
             gain: exits.share(ends),
-            in_place: in_place.into_iter().filter(|(_, is_set)| *is_set).map(|(value, _)| value).collect(),
             ..Finding::default()
         }]
     },

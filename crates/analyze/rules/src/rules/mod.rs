@@ -17,7 +17,9 @@ mod ioeventfd;
 mod iothread;
 mod monitor_command;
 mod overhead;
+mod pinning;
 mod requests;
+mod settings_to_check;
 mod share;
 mod vcpu_wait;
 mod vm_cpu;
@@ -39,7 +41,17 @@ use crate::Rule;
 
 /// Every rule.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    costs().chain(settings_to_check())
+}
+
+/// The rules whose finding is measured.
+pub(crate) fn costs() -> impl Iterator<Item = &'static Rule> {
     RULES.iter().copied().chain(host::HOST).chain(warning::WARNINGS)
+}
+
+/// The rules about settings of which no measurement says what they cost.
+pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
+    settings_to_check::SETTINGS.iter()
 }
 
 /// The rules about measurements.

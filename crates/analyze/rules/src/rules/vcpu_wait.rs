@@ -1,56 +1,47 @@
 //! vCPU threads of a running VM that wait: for a host CPU, or for the big QEMU lock (BQL).
 
+use super::pinning::{AFFINITY, CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
 use vmtax_model::{
     Breakdown, ChangeCost, CpuContention, Machine, Part, Remedy, Role, RunQueueCause, SettingPlace, ThreadStates,
-    WaitFor, shell_path,
+    WaitFor,
 };
-
-pub(super) const OWN_CPUS: Remedy<&str> = Remedy {
-    place: SettingPlace::Cgroup,
-    setting: "cpuset.cpus",
-    value: "CPUS",
-    action: "Pin the VM to host CPUs that no other task uses: one for each vCPU, one for QEMU's other threads",
-    line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus # libvirt: virsh vcpupin VM VCPU CPUS --live",
-    cost: Some(ChangeCost::Live),
-    read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
-    undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
-};
-pub(super) const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
 
 pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vcpu-run-queue-wait",
     finds: "vCPU threads that wait for a host CPU for a twentieth of the time and more",
     remedies: &[
         OWN_CPUS,
+        OWN_AFFINITY,
         instruction(
             "Check that no CPU quota throttles it (nr_throttled)",
-            "cat /sys/fs/cgroup/GROUP/cpu.max /sys/fs/cgroup/GROUP/cpu.stat",
+            "cat THREAD_GROUP/cpu.max THREAD_GROUP/cpu.stat",
         ),
     ],
     source: CPUSET,
     evaluate: |evidence| {
-        let finding = |(who, fraction): (String, f64)| Finding {
-            text: format!(
+        let runnable = |thread: &ThreadStates| thread.runnable.unwrap_or(0.0);
+        let finding = |(who, fraction): (String, f64)| {
+            let text = format!(
                 "{who} waiting for a host CPU {} of the time (run-queue wait; steal in the guest, %RDY in esxtop).",
                 percent(fraction)
-            ),
-            gain: fraction,
-            values: group_of(evidence.cgroup).map(|group| ("GROUP", group)).into_iter().collect(),
-            unfit: excludes_quota(evidence.contention).then_some(SettingPlace::Instruction),
-            ..Finding::default()
+            );
+            let unfit = excludes_quota(evidence.contention).then_some(SettingPlace::Instruction);
+            let finding = Finding { text, gain: fraction, unfit, ..Finding::default() };
+            let most = vcpu_threads(evidence).max_by(|a, b| runnable(a).total_cmp(&runnable(b)));
+            most.map_or(finding.clone(), |most| of_thread(finding, evidence, most.tid, most.role.as_ref()))
         };
-        vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
+        vcpus(evidence, runnable).map(finding).into_iter().collect()
     },
 };
 
 pub(super) const COMMAND_STEAL: Rule = Rule {
     id: "command-steal",
     finds: "a twentieth of a command's time and more in which the guest's vCPUs wait for a host CPU",
-    remedies: &[OWN_CPUS],
+    remedies: &[AFFINITY],
     source: CPUSET,
     evaluate: |evidence| {
         let steal = |breakdown: &Breakdown| {
@@ -106,16 +97,13 @@ fn excludes_quota(contention: Option<&CpuContention>) -> bool {
     contention.is_some_and(|found| found.throttled.is_some() && !found.causes().0.contains(&RunQueueCause::Quota))
 }
 
-/// The VM's control group, if it has one of its own, as it stands in a command.
-pub(super) fn group_of(cgroup: Option<&str>) -> Option<String> {
-    let group = cgroup?.trim_matches('/');
-    shell_path(group).filter(|group| !group.is_empty())
+fn vcpu_threads<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = &'a ThreadStates> + use<'a> {
+    evidence.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))))
 }
 
 /// "vCPU 0 was", "The 2 vCPU threads were", and their mean; `None` where that is too little for advice.
 fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Option<(String, f64)> {
-    let vcpus = evidence.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
-    let vcpus: Vec<&ThreadStates> = vcpus.collect();
+    let vcpus: Vec<&ThreadStates> = vcpu_threads(evidence).collect();
     let mean = vcpus.iter().map(|thread| fraction(thread)).sum::<f64>() / vcpus.len() as f64;
     let who = match vcpus.as_slice() {
         [one] => format!("{} was", one.role.as_ref().map(Role::label).unwrap_or_default()),
@@ -128,7 +116,10 @@ fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Op
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{Breakdown, Machine, Part, PartRow, Role, StateWait, ThreadStates, WaitFor};
+    use vmtax_model::{
+        Breakdown, Machine, Managed, Manager, Part, PartRow, Role, StateWait, ThreadGroup, ThreadStates, VmFacts,
+        WaitFor,
+    };
 
     fn vcpu(number: u32, runnable: f64, big_lock: f64) -> ThreadStates {
         let (call, below) = ("futex".to_owned(), String::new());
@@ -151,13 +142,48 @@ mod tests {
         assert_eq!(whole(of(&[vcpu(0, 0.57, 0.0)])), [said("vCPU 0 was")]);
         let worker = ThreadStates { role: Some(Role::Worker), ..vcpu(0, 0.9, 0.9) };
         assert_eq!(of(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
-        let threads = [vcpu(0, 0.5, 0.0)];
-        for (cgroup, named) in [("/machine.slice/vm", "machine.slice/vm"), ("/", "GROUP")] {
-            let evidence = Evidence { threads: &threads, cgroup: Some(cgroup), ..Evidence::default() };
-            let line = format!("echo CPUS | sudo tee /sys/fs/cgroup/{named}/cpuset.cpus #");
-            let remedy = &advice("vcpu-run-queue-wait", &evidence)[0].remedies[0].line;
-            assert!(remedy.starts_with(&line), "{remedy}");
-        }
+    }
+
+    /// Lines of the remedies for two vCPUs of which the second waits most.
+    fn lines(managed: Option<Managed>, group: Option<ThreadGroup>) -> Vec<String> {
+        let threads = [(12, vcpu(0, 0.4, 0.0)), (13, vcpu(1, 0.6, 0.0))];
+        let threads = threads.map(|(tid, thread)| ThreadStates { tid, ..thread });
+        let facts = VmFacts {
+            name: Some("web01".to_owned()),
+            cgroup: Some("/machine.slice/vm.scope/libvirt/emulator".to_owned()),
+            managed,
+            thread_groups: group.into_iter().collect(),
+            ..VmFacts::unknown(11)
+        };
+        let evidence = Evidence { threads: &threads, facts: Some(&facts), ..Evidence::default() };
+        let advice = advice("vcpu-run-queue-wait", &evidence).remove(0);
+        advice.remedies.into_iter().map(|remedy| remedy.line).collect()
+    }
+
+    #[test]
+    fn the_group_of_the_thread_is_named_and_none_that_others_share() {
+        let libvirt = || Some(Managed { manager: Manager::Libvirt, id: "18-6".to_owned() });
+        let group = |folder: &str, is_shared| {
+            Some(ThreadGroup { tid: 13, folder: folder.into(), cpus: Some("0-3".to_owned()), is_shared })
+        };
+        let own = "/sys/fs/cgroup/machine.slice/vm.scope/libvirt/vcpu1";
+        assert_eq!(
+            lines(libvirt(), group(own, false)),
+            [
+                &format!("echo CPUS | sudo tee {own}/cpuset.cpus # libvirt: virsh vcpupin web01 1 CPUS --live"),
+                "sudo taskset -pc CPUS 13",
+                &format!("cat {own}/cpu.max {own}/cpu.stat"),
+            ]
+        );
+        let session = "/sys/fs/cgroup/user.slice/user-0.slice/session-93.scope";
+        let of_session = lines(None, group(session, true));
+        assert_eq!(of_session[0], "sudo taskset -pc CPUS 13");
+        assert!(of_session.iter().all(|line| !line.contains("tee") && !line.contains("virsh")), "{of_session:?}");
+        let scope = "/sys/fs/cgroup/system.slice/run-u1.scope";
+        assert_eq!(lines(None, group(scope, false))[0], format!("echo CPUS | sudo tee {scope}/cpuset.cpus"));
+        let without_file = ThreadGroup { cpus: None, ..group(scope, false).unwrap() };
+        assert_eq!(lines(None, Some(without_file))[0], "sudo taskset -pc CPUS 13", "no cpuset controller");
+        assert_eq!(lines(None, None)[0], "sudo taskset -pc CPUS 13");
     }
 
     #[test]
@@ -174,7 +200,7 @@ mod tests {
             found.finding.replace('\u{a0}', " "),
             "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that."
         );
-        assert!(found.gain > 0.5 && found.remedies[0].line.contains("cpuset.cpus"), "{found:?}");
+        assert!(found.gain > 0.5 && found.remedies[0].line.contains("taskset"), "{found:?}");
         assert!(of(0.04).is_empty());
     }
 

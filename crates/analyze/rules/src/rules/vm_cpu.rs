@@ -1,13 +1,13 @@
 //! CPU time that a running VM does not get, or that one of its threads uses up, by its counters.
 
-use super::vcpu_wait::{CPUSET, OWN_CPUS, group_of};
+use super::pinning::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
-use crate::{Finding, Rule, why_run_queue_wait};
+use crate::{Evidence, Finding, Rule, why_run_queue_wait};
 use vmtax_model::number::percent;
 use vmtax_model::{
-    ChangeCost, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue, ThreadRates,
-    VmRates, shell_line,
+    ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, SettingPlace, SettingValue,
+    ThreadRates, VmRates, shell_line,
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
@@ -37,25 +37,34 @@ pub(super) const VM_STOPPED: Rule = Rule {
 pub(super) const VM_THROTTLED: Rule = Rule {
     id: "vm-throttled",
     finds: "a twentieth of the vCPUs' time and more in which a CPU quota of the VM's control group was used up",
-    remedies: &[Remedy {
-        place: SettingPlace::Cgroup,
-        setting: "cpu.max",
-        value: "max",
-        action: "Raise or remove the quota of the VM's group, or of one above it",
-        line: "echo max | sudo tee /sys/fs/cgroup/GROUP/cpu.max # libvirt: virsh schedinfo VM --live vcpu_quota=-1",
-        cost: Some(ChangeCost::Live),
-        read_back: "/sys/fs/cgroup/GROUP/cpu.max",
-        undo: "echo QUOTA 100000 | sudo tee /sys/fs/cgroup/GROUP/cpu.max",
-    }],
+    remedies: &[
+        Remedy {
+            place: SettingPlace::Cgroup,
+            setting: "cpu.max",
+            value: "max",
+            action: "Raise or remove the quota of the VM's group",
+            line: "echo UNLIMITED | sudo tee QUOTA_FILE # libvirt: virsh schedinfo VM --live vcpu_quota=-1",
+            cost: Some(ChangeCost::Live),
+            read_back: "QUOTA_FILE",
+            undo: "echo QUOTA | sudo tee QUOTA_FILE",
+        },
+        // Only of a group with other processes, which have less CPU time then.
+        instruction(
+            "Or start the VM in a group of its own without a quota above it",
+            "sudo systemd-run --scope --slice=machine.slice qemu-system-x86_64",
+        ),
+    ],
     source: "Linux kernel documentation, CFS Bandwidth Control: throttled_time",
     evaluate: |evidence| {
         let finding = |(vm, fraction): (&VmRates, f64)| Finding {
             text: format!(
-                "A CPU quota throttles the VM {} of its vCPUs' time (%THR; %MLMTD in esxtop).",
+                "A CPU quota{} throttles the VM {} of its vCPUs' time (%THR; %MLMTD in esxtop).",
+                shared_quota(vm),
                 percent(fraction)
             ),
             gain: fraction,
-            values: values(vm),
+            values: quota_values(vm),
+            unfit: own_quota(vm).map(|_| SettingPlace::Instruction),
             change: without_quota(vm),
             ..Finding::default()
         };
@@ -67,19 +76,21 @@ pub(super) const VM_THROTTLED: Rule = Rule {
 pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vm-run-queue-wait",
     finds: "vCPU threads that wait for a host CPU for a tenth of the time and more, by their counters",
-    remedies: &[OWN_CPUS, measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM")],
+    remedies: &[
+        OWN_CPUS,
+        OWN_AFFINITY,
+        measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM"),
+    ],
     source: CPUSET,
     evaluate: |evidence| {
-        let finding = |(vm, fraction): (&VmRates, f64)| Finding {
-            text: format!(
+        let finding = |(vm, fraction): (&VmRates, f64)| {
+            let text = format!(
                 "The vCPUs wait for a host CPU {} of the time (%RDY; steal in the guest){}.",
                 percent(fraction),
                 evidence.contention.map_or(String::new(), |found| why_run_queue_wait(Some(found)))
-            ),
-            gain: fraction,
-            values: values(vm),
-            change: on_all_cpus(vm),
-            ..Finding::default()
+            );
+            let (values, change) = (vec![("VM", vm.argument())], on_all_cpus(vm));
+            pinned(Finding { text, gain: fraction, values, change, ..Finding::default() }, evidence, vm)
         };
         evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))).map(finding).into_iter().collect()
     },
@@ -88,25 +99,36 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
 pub(super) const VM_LOW_WEIGHT: Rule = Rule {
     id: "vm-low-weight",
     finds: "vCPU threads that wait for a host CPU for a tenth of the time and more, in a control group whose CPU weight is below the kernel's default",
-    remedies: &[Remedy {
-        place: SettingPlace::Cgroup,
-        setting: "cpu.weight",
-        value: "DEFAULT",
-        action: "Give the VM's group the same weight as others; they get less CPU time then",
-        line: "echo DEFAULT | sudo tee WEIGHT_FILE",
-        cost: Some(ChangeCost::HostSetting),
-        read_back: "WEIGHT_FILE",
-        undo: "echo WEIGHT | sudo tee WEIGHT_FILE",
-    }],
+    remedies: &[
+        Remedy {
+            place: SettingPlace::Cgroup,
+            setting: "cpu.weight",
+            value: "DEFAULT",
+            action: "Give the VM's group the same weight as others; they get less CPU time then",
+            line: "echo DEFAULT | sudo tee WEIGHT_FILE",
+            cost: Some(ChangeCost::HostSetting),
+            read_back: "WEIGHT_FILE",
+            undo: "echo WEIGHT | sudo tee WEIGHT_FILE",
+        },
+        // Only of a group with other processes.
+        instruction(
+            "Or start the VM in a group of its own beside that one",
+            "sudo systemd-run --scope --slice=machine.slice qemu-system-x86_64",
+        ),
+    ],
     source: "Linux kernel documentation, Control Group v2: cpu.weight",
     evaluate: |evidence| {
         let Some((vm, fraction)) = evidence.vm.and_then(|vm| Some((vm, vcpu_wait(vm)?))) else { return Vec::new() };
         let found = |low: &CpuWeight| {
-            let file = low.file.display().to_string();
+            let file = low.file.display();
             let setting = LiveSetting::HostFile { path: low.file.clone() };
             Finding {
                 text: format!(
-                    "The VM's control group has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
+                    "{} has a CPU weight of {}, the default is {}; its vCPUs wait for a host CPU {} of the time.",
+                    match low.is_shared {
+                        true => format!("A control group of the VM and other processes ({file})"),
+                        false => "The VM's control group".to_owned(),
+                    },
                     low.weight,
                     low.default,
                     percent(fraction)
@@ -115,9 +137,10 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
                 gain: 0.0,
                 values: vec![
                     ("DEFAULT", low.default.to_string()),
-                    ("WEIGHT_FILE", shell_line(&[file])),
+                    ("WEIGHT_FILE", shell_line(&[file.to_string()])),
                     ("WEIGHT", low.weight.to_string()),
                 ],
+                unfit: Some(if low.is_shared { SettingPlace::Cgroup } else { SettingPlace::Instruction }),
                 change: Some(LiveChange {
                     action: format!("Give {} the default CPU weight", low.file.display()),
                     cost: ChangeCost::HostSetting,
@@ -162,7 +185,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
             ),
             // How much of it waits is not known from counters.
             gain: 0.0,
-            values: values(vm),
+            values: vec![("VM", vm.argument())],
             ..Finding::default()
         };
         evidence.vm.and_then(|vm| Some((vm, busy(vm)?))).map(finding).into_iter().collect()
@@ -231,16 +254,39 @@ fn resume(vm: &VmRates) -> String {
     }
 }
 
-/// What replaces `VM` and `GROUP` in remedies.
-fn values(vm: &VmRates) -> Vec<(&'static str, String)> {
-    group_of(vm.cgroup.as_deref()).map(|group| ("GROUP", group)).into_iter().chain([("VM", vm.argument())]).collect()
+/// A finding whose remedies are for the vCPU thread that waits most.
+fn pinned(finding: Finding, evidence: &Evidence<'_>, vm: &VmRates) -> Finding {
+    let vcpus = vm.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+    match vcpus.max_by(|a, b| a.ready.total_cmp(&b.ready)) {
+        Some(most) => of_thread(finding, evidence, most.tid, Some(&most.role)),
+        None => finding,
+    }
+}
+
+/// The quota of a group that is the VM's own.
+fn own_quota(vm: &VmRates) -> Option<&CpuQuota> {
+    vm.settings.quotas.iter().find(|quota| !quota.is_shared)
+}
+
+/// " of FILE, a group of other processes, too" where no quota is of a group that is the VM's own.
+fn shared_quota(vm: &VmRates) -> String {
+    let shared = vm.settings.quotas.first().filter(|_| own_quota(vm).is_none());
+    shared.map_or(String::new(), |quota| format!(" ({}, of other processes, too)", quota.file.display()))
+}
+
+fn quota_values(vm: &VmRates) -> Vec<(&'static str, String)> {
+    let own = own_quota(vm).into_iter().flat_map(|quota| {
+        let file = shell_line(&[quota.file.to_string_lossy().into_owned()]);
+        [("QUOTA_FILE", file), ("QUOTA", quota.quota.clone()), ("UNLIMITED", quota.unlimited.clone())]
+    });
+    own.chain([("VM", vm.argument())]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{CpuWeight, Manager, Role, RunState, ThreadRates, VmRates, VmSettings};
+    use vmtax_model::{CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, ThreadRates, VmRates, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(id, &Evidence { vm: Some(vm), ..Evidence::default() });
@@ -268,7 +314,7 @@ mod tests {
     fn a_low_weight_is_found_where_vcpus_wait() {
         let of = |ready| {
             let file = "/sys/fs/cgroup/vm/cpu.weight".into();
-            let low_weights = vec![CpuWeight { file, weight: 10, default: 100 }];
+            let low_weights = vec![CpuWeight { file, weight: 10, default: 100, is_shared: false }];
             let settings = VmSettings { low_weights, ..VmSettings::default() };
             VmRates { ready: Some(ready), settings, ..VmRates::default() }
         };
@@ -286,17 +332,42 @@ mod tests {
 
     #[test]
     fn throttling_is_found_from_a_twentieth_on_with_the_group() {
-        let vm = |throttled| VmRates { throttled, cgroup: Some("/vm".to_owned()), pid: 5, ..VmRates::default() };
+        let vm = |throttled| {
+            let (file, quota, unlimited) = ("/sys/fs/cgroup/vm/vcpu0/cpu.max".into(), "20000 100000", "max 100000");
+            let quota = CpuQuota { file, quota: quota.to_owned(), unlimited: unlimited.to_owned(), is_shared: false };
+            let settings = VmSettings { quotas: vec![quota], ..VmSettings::default() };
+            let (cgroup, manager) = (Some("/vm/emulator".to_owned()), Some(Manager::Libvirt));
+            VmRates { throttled, cgroup, manager, settings, pid: 5, ..VmRates::default() }
+        };
         assert_eq!(
             says("vm-throttled", &vm(Some(0.37))),
             ["A CPU quota throttles the VM 37 % of its vCPUs' time (%THR; %MLMTD in esxtop)."]
         );
         assert_eq!((says("vm-throttled", &vm(Some(0.04))), says("vm-throttled", &vm(None))), (vec![], vec![]));
-        let vm = vm(Some(0.37));
-        let line = &advice("vm-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() })[0].remedies[0].line;
-        assert!(line.contains("/sys/fs/cgroup/vm/cpu.max") && line.contains("schedinfo 5"), "{line}");
-        let action = &advice("vm-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() })[0].remedies[0].action;
-        assert!(action.contains("the VM's group"), "{action}");
+        let mut vm = vm(Some(0.37));
+        let remedies = |vm: &VmRates| {
+            advice("vm-throttled", &Evidence { vm: Some(vm), ..Evidence::default() })[0].clone().remedies
+        };
+        let (own, file) = (remedies(&vm), "/sys/fs/cgroup/vm/vcpu0/cpu.max");
+        let line = format!("echo max 100000 | sudo tee {file} # libvirt: virsh schedinfo 5 --live vcpu_quota=-1");
+        assert_eq!(
+            (own.len(), &own[0].line, &*own[0].undo),
+            (1, &line, &*format!("echo 20000 100000 | sudo tee {file}"))
+        );
+        vm.manager = None;
+        assert_eq!(remedies(&vm)[0].line, format!("echo max 100000 | sudo tee {file}"), "virsh does not know it");
+        vm.settings.quotas[0].is_shared = true;
+        let shared = remedies(&vm);
+        assert_eq!(
+            (shared.len(), &*shared[0].action),
+            (1, "Start the VM in a group of its own without a quota above it")
+        );
+        assert!(
+            says("vm-throttled", &vm)[0]
+                .starts_with(&format!("A CPU quota ({file}, of other processes, too) throttles"))
+        );
+        vm.settings.quotas.clear();
+        assert!(remedies(&vm).iter().all(|remedy| remedy.place != SettingPlace::Cgroup), "no quota is left");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::monitor_command::qmp;
 use super::vm_io::{MIN_PER_S, MIN_WAITING, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::measurement;
-use crate::{Evidence, Finding, Rule};
+use crate::{Evidence, Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
@@ -210,7 +210,8 @@ fn each_disk(
     let Some(vm) = evidence.vm else { return Vec::new() };
     let found = |settings: &DiskSettings| {
         let disk = vm.disk(&settings.name)?;
-        find(vm, disk, disk.io.as_ref()?, settings)
+        let finding = find(vm, disk, disk.io.as_ref()?, settings)?;
+        Some(Finding { part: VmPart::Disk(disk.name.clone()), ..finding })
     };
     vm.settings.disks.iter().filter_map(found).collect()
 }

@@ -236,7 +236,7 @@ mod tests {
             let guest = GuestSettings {
                 clock_source: now.to_owned(),
                 clock_sources: others.iter().map(|source| (*source).to_owned()).collect(),
-                disks: Vec::new(),
+                ..GuestSettings::default()
             };
             let settings = VmSettings { guest: Some(guest), ..VmSettings::default() };
             VmRates { settings, accelerator: Some(accelerator), ..VmRates::default() }

@@ -3,7 +3,7 @@
 use super::busy_iothread::waits_for_iothread;
 use super::io_limits::limit_reached;
 use crate::rule::measurement;
-use crate::{Evidence, Finding, Rule};
+use crate::{Evidence, Finding, Rule, VmPart};
 use vmtax_model::number::{nanoseconds, percent, significant};
 use vmtax_model::{ChangeCost, DiskRates, Remedy, SettingPlace, VmRates, shell_line};
 
@@ -180,7 +180,9 @@ fn slow_device(disk: &DiskRates) -> Option<f64> {
 fn each_loaded(evidence: &Evidence<'_>, find: impl Fn(&VmRates, &DiskRates, f64) -> Option<Finding>) -> Vec<Finding> {
     let Some(vm) = evidence.vm else { return Vec::new() };
     let loaded = |disk: &DiskRates| disk.io.map(|io| io.per_s()).filter(|per_s| *per_s >= MIN_PER_S);
-    vm.disks.iter().filter_map(|disk| find(vm, disk, loaded(disk)?)).collect()
+    let found =
+        |disk: &DiskRates| Some(Finding { part: VmPart::Disk(disk.name.clone()), ..find(vm, disk, loaded(disk)?)? });
+    vm.disks.iter().filter_map(found).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! A running VM whose memory the host does not keep, by its counters.
 
+use super::monitor_command::{is_libvirts, virsh};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{file_setting, instruction};
 use crate::{Finding, Rule};
 use vmtax_model::number::{bytes, percent, significant};
-use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates};
+use vmtax_model::{ChangeCost, MemoryLimit, Remedy, SettingPlace, VmRates, shell_line};
 
 /// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
 const MANY_MAJOR_FAULTS: f64 = 500.0;
@@ -19,7 +20,16 @@ pub(super) const VM_SWAPPED: Rule = Rule {
     finds: "a VM whose threads fault its memory in from a disk: in swap, or mapped from a file",
     remedies: &[
         instruction("Free memory on the host, or move the VM to another", "vmstat 1"),
-        instruction("Give the guest less memory, which its balloon returns", "virsh setmem VM SIZE --live"),
+        Remedy {
+            place: SettingPlace::Qmp,
+            setting: "balloon",
+            value: "SIZE",
+            action: "Let the guest's balloon return memory",
+            line: "DEFLATE",
+            cost: Some(ChangeCost::Live),
+            read_back: "QMP query-balloon",
+            undo: "INFLATE",
+        },
         file_setting!("And let the host swap later", "/proc/sys/vm/swappiness", "10", "60"),
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
@@ -31,7 +41,7 @@ pub(super) const VM_SWAPPED: Rule = Rule {
                 if vm.memory_use.swapped == 0 { "nothing".to_owned() } else { bytes(vm.memory_use.swapped) }
             ),
             gain: vm.memory_use.pressure_some.unwrap_or_else(|| blocked(vm)),
-            values: vec![("VM", vm.argument())],
+            values: vec![("DEFLATE", balloon(vm, "SIZE")), ("INFLATE", balloon(vm, &vm.memory.to_string()))],
             ..Finding::default()
         };
         let faults = |vm: &&VmRates| {
@@ -46,6 +56,14 @@ pub(super) const VM_SWAPPED: Rule = Rule {
     },
 };
 
+/// The command that sets the guest's memory, in bytes.
+fn balloon(vm: &VmRates, bytes: &str) -> String {
+    if is_libvirts(vm) {
+        return virsh(vm, &["setmem", "DOMAIN", &format!("{bytes}b"), "--live"]);
+    }
+    format!("{{\"execute\": \"balloon\", \"arguments\": {{\"value\": {bytes}}}}} to its QMP socket")
+}
+
 /// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time included.
 fn blocked(vm: &VmRates) -> f64 {
     vm.run.zip(vm.ready).map_or(0.0, |(run, ready)| (1.0 - run - ready).max(0.0))
@@ -54,16 +72,19 @@ fn blocked(vm: &VmRates) -> f64 {
 pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
     id: "vm-memory-pressure",
     finds: "a twentieth of the time and more in which tasks of the VM's control group wait for memory, or `memory.high` slows them",
-    remedies: &[Remedy {
-        place: SettingPlace::Cgroup,
-        setting: "memory.high",
-        value: "max",
-        action: "Raise the memory limit of the VM's group",
-        line: "echo max | sudo tee /sys/fs/cgroup/GROUP/memory.high",
-        cost: Some(ChangeCost::Live),
-        read_back: "/sys/fs/cgroup/GROUP/memory.high",
-        undo: "echo LIMIT | sudo tee /sys/fs/cgroup/GROUP/memory.high",
-    }],
+    remedies: &[
+        Remedy {
+            place: SettingPlace::Cgroup,
+            setting: "memory.high",
+            value: "max",
+            action: "Raise the memory limit of the VM's group",
+            line: "echo max | sudo tee LIMIT_FILE",
+            cost: Some(ChangeCost::Live),
+            read_back: "LIMIT_FILE",
+            undo: "echo LIMIT | sudo tee LIMIT_FILE",
+        },
+        instruction("Free memory on the host, or move the VM to another", "vmstat 1"),
+    ],
     source: "Linux kernel documentation, PSI - Pressure Stall Information",
     evaluate: |evidence| {
         let Some(vm) = evidence.vm else { return Vec::new() };
@@ -81,21 +102,54 @@ pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
                 percent(full)
             ),
             gain: some,
-            values: super::vcpu_wait::group_of(vm.cgroup.as_deref())
-                .map(|group| ("GROUP", group))
-                .into_iter()
-                .collect(),
+            values: vm.settings.memory_limit.iter().flat_map(limit_values).collect(),
             ..Finding::default()
         };
         if some >= MIN_SHARE { vec![finding] } else { Vec::new() }
     },
 };
 
+fn limit_values(limit: &MemoryLimit) -> [(&'static str, String); 2] {
+    let file = shell_line(&[limit.file.to_string_lossy().into_owned()]);
+    [("LIMIT_FILE", file), ("LIMIT", limit.bytes.to_string())]
+}
+
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
-    use crate::test_evidence::findings;
-    use vmtax_model::{MemoryRates, VmRates};
+    use crate::test_evidence::{advice, findings};
+    use vmtax_model::{Manager, MemoryLimit, MemoryRates, RunState, VmRates, VmSettings};
+
+    fn lines(id: &str, vm: &VmRates) -> Vec<String> {
+        let advice = advice(id, &Evidence { vm: Some(vm), ..Evidence::default() }).remove(0);
+        advice.remedies.into_iter().map(|remedy| remedy.line).collect()
+    }
+
+    #[test]
+    fn a_balloon_is_used_where_there_is_one_and_by_its_manager() {
+        let of = |balloon, manager| {
+            let memory_use = MemoryRates { major_faults_per_s: 900.0, balloon, ..MemoryRates::default() };
+            let (state, name) = (Some(RunState::Running), Some("web01".to_owned()));
+            let lines = lines("vm-swapped", &VmRates { memory_use, state, manager, name, ..VmRates::default() });
+            lines.into_iter().find(|line| line.contains("setmem") || line.contains("balloon"))
+        };
+        assert_eq!(of(None, Some(Manager::Libvirt)), None);
+        assert_eq!(of(Some(1), Some(Manager::Libvirt)).unwrap(), "virsh setmem web01 SIZEb --live");
+        assert!(of(Some(1), None).unwrap().starts_with("{\"execute\": \"balloon\""), "virsh does not know it");
+    }
+
+    #[test]
+    fn the_limit_of_the_vms_own_group_is_raised() {
+        let of = |limit: Option<bool>| {
+            let (file, bytes) = ("/sys/fs/cgroup/a/memory.high".into(), 4096);
+            let memory_limit = limit.map(|is_shared| MemoryLimit { file, bytes, is_shared });
+            let memory_use = MemoryRates { pressure_some: Some(0.2), ..MemoryRates::default() };
+            let settings = VmSettings { memory_limit, ..VmSettings::default() };
+            lines("vm-memory-pressure", &VmRates { memory_use, settings, ..VmRates::default() })
+        };
+        assert_eq!(of(Some(false)), ["echo max | sudo tee /sys/fs/cgroup/a/memory.high", "vmstat 1"]);
+        assert_eq!((of(Some(true)), of(None)), (vec!["vmstat 1".to_owned()], vec!["vmstat 1".to_owned()]));
+    }
 
     fn says(id: &str, memory_use: MemoryRates) -> Vec<String> {
         let vm = VmRates { memory_use, ..VmRates::default() };

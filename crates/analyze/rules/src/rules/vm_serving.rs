@@ -6,7 +6,7 @@ use super::monitor_command::qmp;
 use super::vm_cpu::MIN_READY;
 use super::vm_io::{MIN_PER_S, waiting};
 use crate::rule::{instruction, measurement};
-use crate::{Finding, Rule};
+use crate::{Finding, Rule, VmPart};
 use serde_json::json;
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
@@ -114,6 +114,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let is_short = io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
             (is_short && is_alone).then(|| Finding {
                 text,
+                part: VmPart::Disk(disk.name.clone()),
                 values: vec![("POLL", set(POLL_MAX_NS)), ("SLEEP", set(0))],
                 change: Some(LiveChange {
                     action: format!("Let the iothread {name} poll before it sleeps"),

@@ -3,7 +3,7 @@
 use super::vm_cpu::run_queue_wait;
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
-use crate::{Evidence, Finding, Rule};
+use crate::{Evidence, Finding, Rule, VmPart};
 use vmtax_model::number::percent;
 use vmtax_model::{ChangeCost, DaemonRates, Remedy, SettingPlace, shell_path};
 
@@ -22,16 +22,22 @@ pub(super) const VM_VIRTIOFSD_STOPPED: Rule = Rule {
 pub(super) const VM_VIRTIOFSD_THROTTLED: Rule = Rule {
     id: "vm-virtiofsd-throttled",
     finds: "a twentieth of the time and more in which a CPU quota of virtiofsd's control group was used up",
-    remedies: &[Remedy {
-        place: SettingPlace::Cgroup,
-        setting: "cpu.max",
-        value: "max",
-        action: "Raise or remove the quota of its group, or of one above it",
-        line: "echo max | sudo tee DAEMON_GROUP/cpu.max",
-        cost: Some(ChangeCost::Live),
-        read_back: "DAEMON_GROUP/cpu.max",
-        undo: "echo QUOTA 100000 | sudo tee DAEMON_GROUP/cpu.max",
-    }],
+    remedies: &[
+        Remedy {
+            place: SettingPlace::Cgroup,
+            setting: "cpu.max",
+            value: "max",
+            action: "Raise or remove the quota of its group",
+            line: "echo max | sudo tee DAEMON_GROUP/cpu.max",
+            cost: Some(ChangeCost::Live),
+            read_back: "DAEMON_GROUP/cpu.max",
+            undo: "echo QUOTA 100000 | sudo tee DAEMON_GROUP/cpu.max",
+        },
+        instruction(
+            "Or start it in a group without a quota",
+            "sudo systemd-run --scope --slice=machine.slice virtiofsd",
+        ),
+    ],
     source: SOURCE,
     evaluate: |evidence| {
         let part = |daemon: &DaemonRates| daemon.throttled.filter(|part| *part >= MIN_SHARE);
@@ -61,7 +67,7 @@ fn each(
 ) -> Vec<Finding> {
     let finding = |daemon: &DaemonRates| {
         let gain = part(daemon)?;
-        let group = daemon.cgroup.as_deref().and_then(shell_path).unwrap_or_else(|| "/sys/fs/cgroup/GROUP".to_owned());
+        let group = daemon.cgroup.as_deref().and_then(shell_path);
         Some(Finding {
             text: format!(
                 "virtiofsd (PID {}), which serves the guest's tree {}, {}.",
@@ -70,7 +76,12 @@ fn each(
                 text(gain)
             ),
             gain,
-            values: vec![("DAEMON_PID", daemon.pid.to_string()), ("DAEMON_GROUP", group)],
+            unfit: group.is_none().then_some(SettingPlace::Cgroup),
+            values: [("DAEMON_PID", daemon.pid.to_string())]
+                .into_iter()
+                .chain(group.map(|group| ("DAEMON_GROUP", group)))
+                .collect(),
+            part: VmPart::Daemon,
             ..Finding::default()
         })
     };
@@ -94,6 +105,15 @@ mod tests {
             assert!(line.ends_with(" 9") || line.contains("/sys/fs/cgroup/fs/cpu.max"), "{line}");
         }
         all.into_iter().filter(|id| !findings(id, &evidence).is_empty()).collect()
+    }
+
+    #[test]
+    fn the_quota_of_a_group_with_other_processes_is_not_removed() {
+        let daemon = DaemonRates { pid: 9, throttled: Some(0.4), ..DaemonRates::default() };
+        let vm = VmRates { daemons: vec![daemon], ..VmRates::default() };
+        let found = advice("vm-virtiofsd-throttled", &Evidence { vm: Some(&vm), ..Evidence::default() }).remove(0);
+        assert_eq!(found.remedies.len(), 1);
+        assert_eq!(found.remedies[0].action, "Start it in a group without a quota");
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub fn host() -> HostFacts {
         memory_mib: 4096,
         transparent_hugepage: None,
         halt_poll_ns: None,
+        settings: Default::default(),
         kvm: KvmFacts { class: KvmClass::Absent, evidence: "made up".into() },
         qemu: vec![],
         kernels: vec![],

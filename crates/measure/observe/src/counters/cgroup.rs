@@ -1,11 +1,12 @@
 //! Counters of control groups.
 
+use crate::process::stat;
 use procfs::ProcessCGroups;
 use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CgroupCounters, CpuQuota, CpuWeight};
+use vmtax_model::{CgroupCounters, CpuQuota, CpuWeight, MemoryLimit, ThreadGroup};
 
 /// Where hosts with both versions mount version 2.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -55,8 +56,10 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     let limited = |folder: &PathBuf| {
         let quota = |name: &str, unlimited: &str, is_limited: fn(&str) -> bool| {
             let file = folder.join(name);
-            fs::read_to_string(&file).is_ok_and(|text| is_limited(text.trim())).then(|| CpuQuota {
+            let quota = fs::read_to_string(&file).ok()?.trim().to_owned();
+            is_limited(&quota).then(|| CpuQuota {
                 file,
+                quota,
                 unlimited: unlimited.to_owned(),
                 is_shared: has_others(folder, pid, 0),
             })
@@ -67,28 +70,67 @@ pub fn cpu_quotas(groups: &Cgroups, pid: i32) -> Vec<CpuQuota> {
     groups.cpu.iter().filter_map(limited).collect()
 }
 
-/// The CPU weights of these groups that are below the kernel's default. A group of `cpu.idle` has none.
-pub fn low_cpu_weights(groups: &Cgroups) -> Vec<CpuWeight> {
+/// The CPU weights of these groups of a process that are below the kernel's default. A group of `cpu.idle` has none.
+pub fn low_cpu_weights(groups: &Cgroups, pid: i32) -> Vec<CpuWeight> {
     let low = |folder: &PathBuf| {
         [("cpu.weight", 100), ("cpu.shares", 1024)].into_iter().find_map(|(name, default)| {
             let file = folder.join(name);
             let weight =
                 fs::read_to_string(&file).ok()?.trim().parse().ok().filter(|weight| (1..default).contains(weight))?;
-            Some(CpuWeight { file, weight, default })
+            Some(CpuWeight { file, weight, default, is_shared: has_others(folder, pid, 0) })
         })
     };
     groups.cpu.iter().filter_map(low).collect()
 }
 
+/// The memory limit of the group that accounts for a process; `None` where it has none.
+pub fn memory_limit(groups: &Cgroups, pid: i32) -> Option<MemoryLimit> {
+    let folder = groups.memory.as_deref()?;
+    let file = folder.join("memory.high");
+    // Without a limit it is "max".
+    let bytes = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+    Some(MemoryLimit { file, bytes, is_shared: has_others(folder, pid, 0) })
+}
+
+/// The groups that decide where these threads of a process may run. In a threaded group a thread may have one of its own, as
+/// libvirt's vCPUs do.
+pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
+    let group = |tid: &i32| {
+        let groups = fs::read_to_string(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
+        Some((*tid, folder(&groups, "cpuset")?))
+    };
+    let groups: Vec<(i32, PathBuf)> = tids.iter().filter_map(group).collect();
+    let folders: BTreeSet<&PathBuf> = groups.iter().map(|(_, folder)| folder).collect();
+    let shared: BTreeSet<&PathBuf> = folders.into_iter().filter(|folder| has_others(folder, pid, 0)).collect();
+    let found = |(tid, folder): &(i32, PathBuf)| ThreadGroup {
+        tid: *tid,
+        folder: folder.clone(),
+        cpus: fs::read_to_string(folder.join("cpuset.cpus")).ok().map(|cpus| cpus.trim().to_owned()),
+        is_shared: shared.contains(folder),
+    };
+    groups.iter().map(found).collect()
+}
+
 /// Groups below this depth are not read.
 const MAX_DEPTH: u32 = 8;
 
+/// The parent of all threads of the kernel.
+const KTHREADD: i32 = 2;
+
 /// Whether a group, or one below it, has a process other than this one. One that cannot be read may have.
 fn has_others(folder: &Path, pid: i32, depth: u32) -> bool {
-    let Ok(processes) = fs::read_to_string(folder.join("cgroup.procs")) else { return true };
-    let is_other = |line: &str| line.trim().parse() != Ok(pid);
+    let list = |file: &str| fs::read_to_string(folder.join(file));
+    // A threaded group has no list of processes.
+    let Ok(members) = list("cgroup.procs").or_else(|_| list("cgroup.threads")) else { return true };
+    let is_thread = |id: i32| Path::new(&format!("/proc/{pid}/task/{id}")).exists();
+    // The kernel puts its threads that work for a VM into the VM's group: `vhost-PID`, `kvm-nx-lpage-re`.
+    let is_of_kernel = |id: i32| stat(id).is_some_and(|stat| stat.ppid == KTHREADD);
+    let is_other = |line: &str| {
+        let id = line.trim().parse();
+        !id.is_ok_and(|id| id == pid || is_thread(id) || is_of_kernel(id))
+    };
     let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    processes.lines().any(is_other)
+    members.lines().any(is_other)
         || below.filter(|path| path.is_dir()).any(|path| depth >= MAX_DEPTH || has_others(&path, pid, depth + 1))
 }
 
@@ -190,18 +232,57 @@ mod tests {
         assert_eq!(cpu, [root.path().join("a"), own.clone()].into());
         fs::write(own.join("cpu.max"), "20000 100000\n").unwrap();
         fs::write(root.path().join("a/cpu.cfs_quota_us"), "-1\n").unwrap();
-        fs::write(own.join("cgroup.procs"), "7\n").unwrap();
+        let vm = std::process::id() as i32;
+        fs::write(own.join("cgroup.procs"), format!("{vm}\n")).unwrap();
         let quotas = |pid| cpu_quotas(&Cgroups { cpu: cpu.clone(), memory: None }, pid);
-        let quota = |is_shared| [CpuQuota { file: own.join("cpu.max"), unlimited: "max 100000".to_owned(), is_shared }];
-        assert_eq!((quotas(7), quotas(8)), (quota(false).to_vec(), quota(true).to_vec()));
+        let quota = |is_shared| {
+            let (quota, unlimited) = ("20000 100000".to_owned(), "max 100000".to_owned());
+            [CpuQuota { file: own.join("cpu.max"), quota, unlimited, is_shared }]
+        };
+        assert_eq!((quotas(vm), quotas(1)), (quota(false).to_vec(), quota(true).to_vec()));
         fs::write(own.join("cpu.weight"), "100\n").unwrap();
         fs::write(root.path().join("a/cpu.weight"), "10\n").unwrap();
-        let weight = CpuWeight { file: root.path().join("a/cpu.weight"), weight: 10, default: 100 };
-        assert_eq!(low_cpu_weights(&Cgroups { cpu: cpu.clone(), memory: None }), [weight]);
+        let weight = CpuWeight { file: root.path().join("a/cpu.weight"), weight: 10, default: 100, is_shared: true };
+        assert_eq!(low_cpu_weights(&Cgroups { cpu: cpu.clone(), memory: None }, vm), [weight]);
         fs::write(own.join("memory.events"), "high 4\noom_kill 0\n").unwrap();
-        let counters = cgroup_counters(&Cgroups { cpu, memory: Some(own) });
+        let groups = Cgroups { cpu, memory: Some(own.clone()) };
+        assert_eq!(memory_limit(&groups, vm), None, "no file");
+        fs::write(own.join("memory.high"), "max\n").unwrap();
+        assert_eq!(memory_limit(&groups, vm), None);
+        fs::write(own.join("memory.high"), "4096\n").unwrap();
+        let limit = MemoryLimit { file: own.join("memory.high"), bytes: 4096, is_shared: false };
+        assert_eq!(memory_limit(&groups, vm), Some(limit));
+        let counters = cgroup_counters(&groups);
         assert_eq!((counters.throttled_us, counters.memory_high, counters.memory_full_us), (Some(2000), Some(4), None));
         assert_eq!(cgroup_counters(&Cgroups::default()), CgroupCounters::default());
+    }
+
+    #[test]
+    fn a_group_of_the_vms_threads_and_the_kernels_is_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        let (own, pid) = (std::process::id() as i32, std::process::id());
+        let (name, shell) = ("cgroup.threads", stat(1).unwrap().pid);
+        let is_shared = |file: &str, members: &str| {
+            let group = tempfile::tempdir_in(root.path()).unwrap();
+            fs::write(group.path().join(file), members).unwrap();
+            has_others(group.path(), own, 0)
+        };
+        assert!(!is_shared(name, &format!("{pid}\n")), "a threaded group, as libvirt's of a vCPU");
+        assert!(is_shared(name, &format!("{pid}\n{shell}\n")), "a session's scope");
+        assert!(is_shared("cgroup.procs", &format!("{pid}\n0\n")), "a process outside of this PID namespace");
+        assert!(is_shared("other", ""), "no list");
+        let thread_of_kernel = crate::processes().find(|stat| stat.ppid == KTHREADD);
+        if let Some(thread) = thread_of_kernel {
+            assert!(!is_shared("cgroup.procs", &format!("{pid}\n{}\n", thread.pid)), "{}", thread.comm);
+        }
+    }
+
+    #[test]
+    fn each_thread_has_the_group_of_its_own() {
+        let pid = std::process::id() as i32;
+        let groups = thread_groups(pid, &[pid, i32::MAX]);
+        assert_eq!(groups.iter().map(|group| group.tid).collect::<Vec<_>>(), [pid], "one that has ended has none");
+        assert!(groups[0].folder.starts_with("/sys/fs/cgroup"), "{groups:?}");
     }
 
     proptest! {

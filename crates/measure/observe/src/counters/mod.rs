@@ -9,7 +9,7 @@ mod process;
 mod unix_socket;
 
 pub use block_device::block_device;
-pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights};
+pub use cgroup::{Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups};
 pub use cpu_use::cpu_use;
 pub use network::interfaces;
 pub use process::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_model::{DaemonCounters, Role, ShareServer, VmSettings};
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, cgroup_counters, is_stopped, socket_server, started, thread_times,
+    Cgroups, ThreadTimes, cgroup_counters, cpu_quotas, is_stopped, socket_server, started, thread_times,
 };
 use vmtax_observe::thread_names;
 
@@ -16,6 +16,8 @@ pub(super) struct Daemon {
     started: u64,
     tag: String,
     cgroups: Cgroups,
+    /// The folder of the group that has no other process and a CPU quota.
+    limited: Option<PathBuf>,
 }
 
 impl Daemon {
@@ -28,7 +30,10 @@ impl Daemon {
         let daemon = |(tag, socket): (&String, &PathBuf)| {
             let pid = socket_server(vm, socket)?;
             let tids: Vec<i32> = thread_times(pid).iter().map(|thread| thread.tid).collect();
-            Some(Daemon { pid, started: started(pid)?, tag: tag.clone(), cgroups: Cgroups::of(pid, &tids) })
+            let cgroups = Cgroups::of(pid, &tids);
+            let own = cpu_quotas(&cgroups, pid).into_iter().find(|quota| !quota.is_shared);
+            let limited = own.and_then(|quota| Some(quota.file.parent()?.to_path_buf()));
+            Some(Daemon { pid, started: started(pid)?, tag: tag.clone(), cgroups, limited })
         };
         served.filter_map(daemon).collect()
     }
@@ -49,8 +54,7 @@ impl Daemon {
             is_stopped: is_stopped(self.pid),
             threads: thread_times(self.pid).into_iter().map(named).collect(),
             throttled_us: cgroup_counters(&self.cgroups).throttled_us,
-            // A group comes behind those above it.
-            cgroup: self.cgroups.cpu.last().map(|folder| folder.to_string_lossy().into_owned()),
+            cgroup: self.limited.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
         })
     }
 }

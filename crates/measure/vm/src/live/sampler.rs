@@ -21,8 +21,8 @@ use vmtax_model::{
     VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, process_io,
-    process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
+    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, low_cpu_weights, memory, memory_limit,
+    process_io, process_stop, started, thread_state, thread_times, transparent_huge, wait_channel,
 };
 use vmtax_observe::{kvm_exits, thread_names};
 
@@ -265,7 +265,8 @@ impl Sampler {
         // Threads of the pool come and go.
         let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
-        self.settings.low_weights = low_cpu_weights(&self.cgroups);
+        self.settings.low_weights = low_cpu_weights(&self.cgroups, pid);
+        self.settings.memory_limit = memory_limit(&self.cgroups, pid);
         self.settings.host_queues = host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
         (self.settings.host_cpus, self.settings.pinned) =
             pinned(pid, self.facts.threads.iter().filter(stays).map(|thread| thread.tid));

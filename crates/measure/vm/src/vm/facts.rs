@@ -6,8 +6,8 @@ use procfs::process::Process;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use vmtax_model::{Ability, AbilityName, Accelerator, Missing, VmFacts};
-use vmtax_observe::counters::process_stop;
+use vmtax_model::{Ability, AbilityName, Accelerator, Missing, QemuThread, Role, VmFacts};
+use vmtax_observe::counters::{process_stop, thread_groups};
 use vmtax_observe::{may_observe, tracefs};
 
 impl Vm {
@@ -18,6 +18,8 @@ impl Vm {
         let (roles_from, threads) = self.roles();
         let (vcpus, memory) = self.process.size();
         let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
+        let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
+        let tids: Vec<i32> = threads.iter().filter(stays).map(|thread| thread.tid).collect();
         Some(VmFacts {
             pid: self.pid(),
             name: self.process.name(),
@@ -35,6 +37,7 @@ impl Vm {
             nics: nics(&files),
             abilities: self.abilities(accelerator, cgroup.as_ref()),
             cgroup: cgroup.map(|cgroup| cgroup.name),
+            thread_groups: thread_groups(self.pid(), &tids),
         })
     }
 

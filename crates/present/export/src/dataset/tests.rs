@@ -171,6 +171,7 @@ fn observed(folder: &Path) -> Recording {
         disks: vec![],
         nics: vec![],
         cgroup: None,
+        thread_groups: vec![],
         abilities: vec![],
     };
     let access = Access { space: AddressSpace::Port, address: 0x3f8, write: true };

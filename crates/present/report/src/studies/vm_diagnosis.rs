@@ -7,7 +7,7 @@ use crate::number::{nanoseconds, percent, significant};
 use crate::text::when;
 use crate::top;
 use crate::view::{host, origin, vm};
-use vmtax_model::{AbilityName, SettingPlace, VmDiagnosis};
+use vmtax_model::{AbilityName, Advice, SettingPlace, VmDiagnosis};
 use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.
@@ -29,7 +29,10 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
         answer: answer(found),
         next: next(found, &origin.command),
         advice: found.causes.iter().take(SHOWN).cloned().collect(),
-        notices: vec![Notice::missing("Not observed", vm::missing(found.missing.iter()))],
+        notices: vec![
+            Notice::missing("Not observed", vm::missing(found.missing.iter())),
+            Notice::notes("Settings worth checking (cost not measured)", settings(found)),
+        ],
         sections: sections(found),
         method: method(found),
         origin,
@@ -66,6 +69,15 @@ fn answer(found: &VmDiagnosis) -> String {
         return format!("{name}: no problem found in what could be observed. Not observed: {what}.{figures}");
     }
     format!("{name} is healthy: no rule found a known problem.{figures}")
+}
+
+/// Settings that may slow the VM down, each with its first remedy.
+fn settings(found: &VmDiagnosis) -> Vec<String> {
+    let item = |advice: &Advice| {
+        let remedy = advice.remedies.first().map(|remedy| format!(" {}:\n{}", remedy.action, remedy.line));
+        format!("{}{}", advice.finding, remedy.unwrap_or_default())
+    };
+    found.settings.iter().map(item).collect()
 }
 
 /// Inputs of the rules that were not observed, each once.

@@ -12,6 +12,8 @@ use vmtax_model::{CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSetti
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// More disks are not read: a file takes three commands.
 const MAX_DISKS: usize = 16;
+/// The governor of the guest's idle states in use.
+const CPUIDLE_GOVERNOR: &str = "/sys/devices/system/cpu/cpuidle/current_governor";
 /// A sector of `/sys/block/NAME/size`, bytes.
 const SECTOR: u64 = 512;
 
@@ -34,6 +36,8 @@ pub(crate) fn guest_settings(agent: &GuestAgent, known: &[DiskSettings]) -> Resu
         Ok(GuestSettings {
             clock_source,
             clock_sources: clock_sources.split_whitespace().map(str::to_owned).collect(),
+            cpuidle_governor: read(ask, CPUIDLE_GOVERNOR).ok(),
+            command_line: read(ask, "/proc/cmdline").ok(),
             disks: disks.into_iter().map(|(disk, name)| settings(ask, disk, name)).collect(),
         })
     })

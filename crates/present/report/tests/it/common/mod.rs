@@ -169,6 +169,7 @@ pub fn host() -> HostFacts {
         memory_mib: 24_052,
         transparent_hugepage: None,
         halt_poll_ns: None,
+        settings: Default::default(),
         kvm: KvmFacts {
             class: KvmClass::EmulatesKernels,
             evidence: "8.0e5 loops/s in kernel mode, 1.7e9 in user mode".into(),

@@ -1,0 +1,170 @@
+//! Settings of the host that slow some VMs down, of which no measurement says what they cost this one.
+
+use crate::rule::{file_setting, instruction};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::bytes;
+use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates, cpu_list};
+
+/// A huge page of x86-64, bytes.
+const HUGE_PAGE: u64 = 2 << 20;
+/// A smaller guest needs few entries of the TLB.
+const LARGE_GUEST: u64 = 1 << 30;
+
+/// Every rule about a setting without a measured cost.
+pub(super) const SETTINGS: &[Rule] =
+    &[TRANSPARENT_HUGE_PAGES, HUGE_PAGE_POOL, NX_HUGE_PAGES, NUMA_NODE, NUMA_BALANCING];
+
+const TRANSPARENT_HUGE_PAGES: Rule = Rule {
+    id: "setting-transparent-huge-pages",
+    finds: "transparent huge pages that are off on the host of a running VM",
+    remedies: &[file_setting!(
+        "Let QEMU ask for them, then restart the VM",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "madvise",
+        "never"
+    )],
+    source: "Linux kernel documentation, Transparent Hugepage Support",
+    evaluate: |evidence| {
+        let is_off = value(evidence, "/sys/kernel/mm/transparent_hugepage/enabled") == Some("never");
+        of_vm(evidence, is_off, |_| "Transparent huge pages are off on the host.".to_owned())
+    },
+};
+
+const HUGE_PAGE_POOL: Rule = Rule {
+    id: "setting-huge-page-pool",
+    finds: "a running VM of 1 GiB and more whose memory is mostly in small pages, on a host that reserves no huge pages",
+    remedies: &[Remedy {
+        place: SettingPlace::HostSysfs,
+        setting: "/proc/sys/vm/nr_hugepages",
+        value: "PAGES",
+        action: "Reserve them, and start the VM with hugetlb=on in its memory backend",
+        line: "echo PAGES | sudo tee /proc/sys/vm/nr_hugepages",
+        cost: Some(ChangeCost::HostSetting),
+        read_back: "/proc/sys/vm/nr_hugepages",
+        undo: "echo 0 | sudo tee /proc/sys/vm/nr_hugepages",
+    }],
+    source: "Linux kernel documentation, HugeTLB Pages",
+    evaluate: |evidence| {
+        let in_small = |vm: &VmRates| vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST;
+        let is_empty = value(evidence, "/proc/sys/vm/nr_hugepages") == Some("0");
+        let found = of_vm(evidence, is_empty && evidence.vm.is_some_and(in_small), |vm| {
+            let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
+            format!("{huge} of the VM's {resident} are in huge pages, and the host reserves none.")
+        });
+        let pages = evidence.vm.map_or(0, |vm| vm.memory.div_ceil(HUGE_PAGE)).to_string();
+        found.into_iter().map(|finding| Finding { values: vec![("PAGES", pages.clone())], ..finding }).collect()
+    },
+};
+
+const NX_HUGE_PAGES: Rule = Rule {
+    id: "setting-nx-huge-pages",
+    finds: "a KVM that splits the huge pages of a running VM that have code (nx_huge_pages)",
+    remedies: &[file_setting!(
+        "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then",
+        "/sys/module/kvm/parameters/nx_huge_pages",
+        "N",
+        "Y"
+    )],
+    source: "Linux kernel documentation, iTLB multihit",
+    evaluate: |evidence| {
+        let is_on = value(evidence, "/sys/module/kvm/parameters/nx_huge_pages") == Some("Y");
+        of_vm(evidence, is_on, |_| {
+            "KVM splits huge pages from which the guest executes code (nx_huge_pages).".to_owned()
+        })
+    },
+};
+
+const NUMA_NODE: Rule = Rule {
+    id: "setting-numa-node",
+    finds: "a running VM whose threads may run on all nodes of a NUMA host",
+    remedies: &[instruction(
+        "Where it fits into one node, start the VM there",
+        "numactl --cpunodebind=NODE --membind=NODE qemu-system-x86_64 # libvirt: virsh numatune VM --nodeset NODE --config",
+    )],
+    source: "Linux kernel documentation, NUMA Memory Policy",
+    evaluate: |evidence| {
+        let nodes = nodes(evidence);
+        let is_free = evidence.vm.is_some_and(|vm| vm.settings.pinned.is_empty() && !vm.settings.host_cpus.is_empty());
+        let found = of_vm(evidence, nodes > 1 && is_free, |_| {
+            format!("The VM's threads may run on all {nodes} NUMA nodes of the host, away from its memory.")
+        });
+        let vm = evidence.vm.map(VmRates::argument).unwrap_or_default();
+        found.into_iter().map(|finding| Finding { values: vec![("VM", vm.clone())], ..finding }).collect()
+    },
+};
+
+const NUMA_BALANCING: Rule = Rule {
+    id: "setting-numa-balancing",
+    finds: "NUMA balancing on the NUMA host of a running VM whose threads are pinned",
+    remedies: &[file_setting!("Switch it off", "/proc/sys/kernel/numa_balancing", "0", "1")],
+    source: "Linux kernel documentation, Documentation for /proc/sys/kernel: numa_balancing",
+    evaluate: |evidence| {
+        let is_on = value(evidence, "/proc/sys/kernel/numa_balancing").is_some_and(|mode| mode != "0");
+        let is_pinned = evidence.vm.is_some_and(|vm| !vm.settings.pinned.is_empty());
+        of_vm(evidence, nodes(evidence) > 1 && is_on && is_pinned, |_| {
+            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned.".to_owned()
+        })
+    },
+};
+
+/// A finding where there is a running VM and the host is like that.
+fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: impl Fn(&VmRates) -> String) -> Vec<Finding> {
+    evidence.vm.filter(|_| is_so).map(|vm| Finding::new(text(vm))).into_iter().collect()
+}
+
+fn value<'a>(evidence: &Evidence<'a>, file: &str) -> Option<&'a str> {
+    evidence.host?.settings.get(file).map(String::as_str)
+}
+
+/// NUMA nodes of the host.
+fn nodes(evidence: &Evidence<'_>) -> usize {
+    let online = value(evidence, "/sys/devices/system/node/online");
+    online.and_then(cpu_list::parse).map_or(0, |nodes| nodes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_evidence::host;
+    use crate::{Evidence, evaluate, settings};
+    use vmtax_model::{MemoryRates, PinnedThread, VmRates, VmSettings};
+
+    fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
+        let mut host = host();
+        host.settings = files.iter().map(|(file, value)| ((*file).to_owned(), (*value).to_owned())).collect();
+        let memory_use = MemoryRates { resident: 4 << 30, huge: 1 << 20, ..MemoryRates::default() };
+        let pinned = PinnedThread { tid: 7, cpus: "0".to_owned() };
+        let pinned = Some(pinned).filter(|_| is_pinned).into_iter().collect();
+        let vm_settings = VmSettings { host_cpus: "0-7".to_owned(), pinned, ..VmSettings::default() };
+        let vm = VmRates { memory: 4 << 30, memory_use, settings: vm_settings, ..VmRates::default() };
+        let evidence = Evidence { host: Some(&host), vm: Some(&vm), ..Evidence::default() };
+        assert_eq!(evaluate(&evidence), [], "no cause, and nothing unhealthy");
+        let found = settings(&evidence);
+        assert!(found.iter().all(|advice| advice.gain == 0.0), "{found:?}");
+        found.into_iter().map(|advice| advice.rule.trim_start_matches("setting-").to_owned()).collect()
+    }
+
+    #[test]
+    fn each_setting_is_found_beside_the_causes() {
+        let all = [
+            ("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
+            ("/proc/sys/vm/nr_hugepages", "0"),
+            ("/sys/module/kvm/parameters/nx_huge_pages", "Y"),
+            ("/sys/devices/system/node/online", "0-1"),
+            ("/proc/sys/kernel/numa_balancing", "1"),
+        ];
+        assert_eq!(found(&all, false), ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node"]);
+        assert_eq!(found(&all[3..], true), ["numa-balancing"]);
+    }
+
+    #[test]
+    fn settings_that_are_well_or_unknown_are_not_mentioned() {
+        let well = [
+            ("/sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
+            ("/proc/sys/vm/nr_hugepages", "512"),
+            ("/sys/module/kvm/parameters/nx_huge_pages", "N"),
+            ("/sys/devices/system/node/online", "0"),
+            ("/proc/sys/kernel/numa_balancing", "1"),
+        ];
+        assert_eq!((found(&well, false), found(&well, true), found(&[], false)), (vec![], vec![], vec![]));
+    }
+}
