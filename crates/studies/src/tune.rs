@@ -172,6 +172,8 @@ impl TuneOptions {
         let command = command.map(|line| TuneMetric::Command { line, higher_is_better: self.higher_is_better });
         let mut spec = TuneSpec {
             pid: found.vm.pid,
+            started: Some(found.started).filter(|started| *started > 0),
+            name: found.vm.name.clone(),
             apply: self.apply,
             time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)),
             block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)),

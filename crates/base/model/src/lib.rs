@@ -114,7 +114,7 @@ pub use packets::{BatchKind, Batching, PacketCounts, Unanswered};
 pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize, GuestTune, ImportedFiles,
     Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings, ProfileSpec, SharedBoot, SizeRange,
-    Slot, Study, Variant,
+    Slot, Study, Variant, VmIdentity,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{

@@ -10,6 +10,12 @@ use std::time::Duration;
 pub struct TuneSpec {
     /// The VM's process.
     pub pid: i32,
+    /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The VM's name, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Whether anything is changed; else the plan only says what would be.
     pub apply: bool,
     /// How long to measure in all, ms.

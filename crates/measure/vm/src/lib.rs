@@ -48,7 +48,7 @@ pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin};
-pub use vm::{FindError, Vm, running};
+pub use vm::{FindError, Vm, check_identity, running};
 pub use vmm::qemu::disk_arguments::{IOTHREAD, file_option, is_image_setting};
 pub use vmm::qemu::disk_devices::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;

@@ -59,7 +59,14 @@ pub(crate) fn plan_of_vm(
 ) -> Result<CheckedPlan, OptionsError> {
     let vm = Vm::find(name)?;
     let time_ms = ((seconds * 1e3).round() as u64).max(1);
-    let study = study(ObservedVm { pid: vm.pid(), time_ms, guest_vmtax: None, device: DeviceClass::Disk });
+    let study = study(ObservedVm {
+        pid: vm.pid(),
+        started: vm.start_ticks(),
+        name: vm.name(),
+        time_ms,
+        guest_vmtax: None,
+        device: DeviceClass::Disk,
+    });
     let plan = Plan::new(&format!("{}-{}", study.name(), vm.pid()), 1, Vec::new(), Vec::new());
     Ok(CheckedPlan::new(Plan { study, ..plan })?)
 }

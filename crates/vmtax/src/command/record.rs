@@ -90,12 +90,13 @@ fn finish(writer: Writer, plan: &Plan, folder: PathBuf, ended: Ended, args: &Rec
 /// Observes a process that runs already.
 fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
     let settings = plan.profile();
-    let of_vm = plan.observed_vm().map(|vm| vm.pid).or(plan.tune().map(|tune| tune.pid));
-    let Some(pid) = of_vm.or(settings.and_then(|settings| settings.pid)) else {
+    let of_vm = plan.running_vm();
+    let Some(pid) = of_vm.map(|vm| vm.pid).or(settings.and_then(|settings| settings.pid)) else {
         let what =
             "the plan is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
+    of_vm.map_or(Ok(()), vmtax_vm::check_identity)?;
     // A diagnosis lists what this user may not observe.
     if !matches!(plan.study, Study::Diagnose(_) | Study::Tune(_)) {
         vmtax_observe::may_observe(pid)?;

@@ -28,6 +28,8 @@ fn candidate(number: usize) -> Candidate {
 pub(super) fn spec(candidates: usize) -> TuneSpec {
     TuneSpec {
         pid: 1,
+        started: None,
+        name: None,
         apply: true,
         time_ms: 3_600_000,
         block_ms: 1500,

@@ -3,7 +3,7 @@
 use super::command::CommandSpec;
 use super::guest::Guest;
 use super::imported::ImportedFiles;
-use super::observed_vm::ObservedVm;
+use super::observed_vm::{ObservedVm, VmIdentity};
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
@@ -116,6 +116,13 @@ impl Plan {
             Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => Some(vm),
             _ => None,
         }
+    }
+
+    /// The running VM that is observed or tuned.
+    pub fn running_vm(&self) -> Option<VmIdentity<'_>> {
+        let identity = |pid, started, name| VmIdentity { pid, started, name };
+        let observed = self.observed_vm().map(|vm| identity(vm.pid, vm.started, vm.name.as_deref()));
+        observed.or(self.tune().map(|vm| identity(vm.pid, vm.started, vm.name.as_deref())))
     }
 
     /// What is tried on a running VM.

@@ -26,7 +26,7 @@ pub use definition::Plan;
 pub use error::PlanError;
 pub use guest::Guest;
 pub use imported::ImportedFiles;
-pub use observed_vm::{DeviceClass, ObservedVm};
+pub use observed_vm::{DeviceClass, ObservedVm, VmIdentity};
 pub use pinning::{PinnedCpus, Pinning};
 pub use profile::ProfileSettings;
 pub use schedule::{Column, SharedBoot, Slot};

@@ -9,6 +9,12 @@ use std::time::Duration;
 pub struct ObservedVm {
     /// Its process.
     pub pid: i32,
+    /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The VM's name, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// For how long, ms.
     pub time_ms: u64,
     /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
@@ -17,6 +23,17 @@ pub struct ObservedVm {
     /// Whose requests are traced, of the study that traces any.
     #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
     pub device: DeviceClass,
+}
+
+/// The process that is a plan's VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VmIdentity<'a> {
+    /// The process.
+    pub pid: i32,
+    /// When it started, clock ticks after the host's boot; `None` where the plan does not say.
+    pub started: Option<u64>,
+    /// The VM's name.
+    pub name: Option<&'a str>,
 }
 
 /// A class of a guest's devices.

@@ -59,7 +59,14 @@ impl Run {
     }
 
     fn vm() -> Run {
-        Run::of(Study::VmLayers(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Disk }))
+        Run::of(Study::VmLayers(ObservedVm {
+            pid: 1,
+            started: None,
+            name: None,
+            time_ms: 1,
+            guest_vmtax: None,
+            device: DeviceClass::Disk,
+        }))
     }
 
     fn recording(&self) -> Recording {
@@ -121,13 +128,21 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
     for name in ["../vm-trace.json", "a/b/c", "a b"] {
         assert!(of(&file(&[(name, b"x")], &facts())).contains("plain"), "{name}");
     }
-    let packets = ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Net };
+    let packets =
+        ObservedVm { pid: 1, started: None, name: None, time_ms: 1, guest_vmtax: None, device: DeviceClass::Net };
     assert!(Run::of(Study::VmLayers(packets)).add(&sound()).unwrap_err().contains("leave --device net out"));
     assert!(
-        Run::of(Study::VmExits(ObservedVm { pid: 1, time_ms: 1, guest_vmtax: None, device: DeviceClass::Disk }))
-            .add(&sound())
-            .unwrap_err()
-            .contains("layers --vm")
+        Run::of(Study::VmExits(ObservedVm {
+            pid: 1,
+            started: None,
+            name: None,
+            time_ms: 1,
+            guest_vmtax: None,
+            device: DeviceClass::Disk
+        }))
+        .add(&sound())
+        .unwrap_err()
+        .contains("layers --vm")
     );
 }
 

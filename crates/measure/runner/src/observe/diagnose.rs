@@ -76,7 +76,7 @@ pub fn diagnose(
 
 /// The counters at both ends of the first part of the time.
 fn counters(spec: &ObservedVm, level: Level, stop: &AtomicBool) -> Result<VmSamples, RunError> {
-    let mut fleet = Fleet::find(&[spec.pid.to_string()], level).map_err(|_| RunError::NoVm { pid: spec.pid })?;
+    let mut fleet = Fleet::of_process(spec.pid, level);
     let mut sample = || -> Result<_, RunError> {
         let (samples, _) = fleet.sample()?;
         Ok(samples.into_iter().next().map(|sample| (sample.facts.clone(), sample.counters)))

@@ -27,11 +27,11 @@ pub fn tune(
     next: &mut dyn FnMut(&[TuneRecord]) -> TuneStep,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let find = |level| Fleet::find(&[spec.pid.to_string()], level).map_err(|_| RunError::NoVm { pid: spec.pid });
-    let (mut fleet, mut log) = (find(Level::Histograms)?, Log { files, records: Vec::new() });
+    let fleet_at = |level| Fleet::of_process(spec.pid, level);
+    let (mut fleet, mut log) = (fleet_at(Level::Histograms), Log { files, records: Vec::new() });
     // Without a folder in which to write down what is set, nothing is set.
     if fleet.sample().is_err() {
-        fleet = find(Level::Counters)?;
+        fleet = fleet_at(Level::Counters);
     }
     let (samples, _) = fleet.sample()?;
     let vm = samples.first().ok_or(RunError::NoVm { pid: spec.pid })?.facts.clone();

@@ -19,14 +19,24 @@ const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Fleet {
     level: Level,
-    /// As they were named; empty for all VMs of the host.
-    names: Vec<String>,
+    wanted: Wanted,
     vms: BTreeMap<i32, Sampler>,
     /// Processes that are known to be no VM.
     others: BTreeSet<i32>,
     scanned: Option<Instant>,
     libvirt: LibvirtDaemons,
     histograms: Option<Histograms>,
+}
+
+/// The VMs that are wanted.
+#[derive(Debug)]
+enum Wanted {
+    /// All of the host.
+    All,
+    /// Those of these names; one that ended may run again, as another process.
+    Named(Vec<String>),
+    /// One process, and no other that has its PID later.
+    Process(i32),
 }
 
 /// One VM's sample.
@@ -47,15 +57,24 @@ impl Fleet {
         for name in names {
             Vm::find(name)?;
         }
-        Ok(Fleet {
+        Ok(Fleet::new(if names.is_empty() { Wanted::All } else { Wanted::Named(names.to_vec()) }, level))
+    }
+
+    /// The VM of a process.
+    pub fn of_process(pid: i32, level: Level) -> Fleet {
+        Fleet::new(Wanted::Process(pid), level)
+    }
+
+    fn new(wanted: Wanted, level: Level) -> Fleet {
+        Fleet {
             level,
-            names: names.to_vec(),
+            wanted,
             vms: BTreeMap::new(),
             others: BTreeSet::new(),
             scanned: None,
             libvirt: LibvirtDaemons::default(),
             histograms: None,
-        })
+        }
     }
 
     /// Finds VMs that are new, and samples all. Of those that ended since the last time the second part says so, a line each.
@@ -102,8 +121,18 @@ impl Fleet {
     }
 
     fn attach_new(&mut self) -> Result<(), MachineError> {
-        let wanted: Vec<i32> = if self.names.is_empty() { self.scan() } else { self.named() };
-        let new: Vec<i32> = wanted.into_iter().filter(|pid| !self.vms.contains_key(pid)).collect();
+        let found: Vec<i32> = match &self.wanted {
+            Wanted::All => self.scan(),
+            Wanted::Named(names) => {
+                let names = names.clone();
+                self.named(&names)
+            }
+            Wanted::Process(pid) => {
+                let is_first = self.scanned.replace(Instant::now()).is_none();
+                Some(*pid).filter(|pid| is_first && is_vm(*pid)).into_iter().collect()
+            }
+        };
+        let new: Vec<i32> = found.into_iter().filter(|pid| !self.vms.contains_key(pid)).collect();
         let level = self.level;
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
@@ -145,8 +174,8 @@ impl Fleet {
     }
 
     /// The VMs of the names. One that ended may run again, as another process.
-    fn named(&mut self) -> Vec<i32> {
-        let found = self.vms.len() == self.names.len();
+    fn named(&mut self, names: &[String]) -> Vec<i32> {
+        let found = self.vms.len() == names.len();
         if found || (self.scanned.is_some_and(|at| at.elapsed() < FULL_SCAN_INTERVAL) && !self.vms.is_empty()) {
             return Vec::new();
         }
@@ -154,7 +183,7 @@ impl Fleet {
         if running().is_empty() {
             return Vec::new();
         }
-        self.names.iter().filter_map(|name| Some(Vm::find(name).ok()?.pid())).collect()
+        names.iter().filter_map(|name| Some(Vm::find(name).ok()?.pid())).collect()
     }
 }
 

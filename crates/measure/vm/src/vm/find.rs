@@ -8,7 +8,8 @@ use crate::vmm::qemu::shared_socket::connect;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use vmtax_model::Managed;
+use vmtax_model::{Managed, VmIdentity};
+use vmtax_observe::counters::started;
 
 /// Why a name stands for no VM.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,18 @@ pub enum FindError {
         name: String,
         /// Those VMs.
         found: String,
+    },
+    /// The process of a plan is another VM now, or none.
+    #[error(
+        "process {pid} is not the VM of the plan, {planned}, but {now}: name the VM again, `vmtax vms` lists those that run"
+    )]
+    OtherProcess {
+        /// The process.
+        pid: i32,
+        /// The VM of the plan, with its start.
+        planned: String,
+        /// What the process is now, with its start.
+        now: String,
     },
     /// The process listens on no QMP socket, or is no VM.
     #[error("{socket} is no socket of a running VM: {why}. `vmtax vms` lists the VMs")]
@@ -71,6 +84,29 @@ impl Vm {
         let all: Vec<Known> = running().into_iter().map(Known::of).collect();
         choose(name, &all).map(Vm::attach)
     }
+
+    /// When its process started, clock ticks after the host's boot; `None` where it has ended.
+    pub fn start_ticks(&self) -> Option<u64> {
+        started(self.pid())
+    }
+}
+
+/// Checks that the process of a plan is still the VM that it was made for.
+///
+/// # Errors
+/// [`FindError::OtherProcess`] where another process has its PID now, or none.
+pub fn check_identity(planned: VmIdentity<'_>) -> Result<(), FindError> {
+    let VmIdentity { pid, started: Some(at_start), name } = planned else { return Ok(()) };
+    let now = started(pid);
+    if now == Some(at_start) {
+        return Ok(());
+    }
+    let title = |name: Option<&str>| name.unwrap_or("unnamed").to_owned();
+    let now = match now.filter(|_| is_vm(pid)) {
+        Some(ticks) => format!("{} (started at tick {ticks})", title(Known::of(pid).name.as_deref())),
+        None => "no VM".to_owned(),
+    };
+    Err(FindError::OtherProcess { pid, planned: format!("{} (started at tick {at_start})", title(name)), now })
 }
 
 /// What people may call a VM.
@@ -93,7 +129,8 @@ impl Known {
     }
 }
 
-/// The surest meaning that any VM has: PID, then the manager's ID, the whole name, a part of it.
+/// The surest meaning that any VM has: PID, then the manager's ID, the whole name, a part of it. A number is no part of a name: its
+/// VM may have ended, and another would be taken for it.
 fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
     let texts = |known: &[&Known]| known.iter().map(|known| known.text()).collect::<Vec<_>>().join("; ");
     if all.is_empty() {
@@ -102,7 +139,8 @@ fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
     let is_pid = |known: &Known| name.parse() == Ok(known.pid);
     let is_id = |known: &Known| known.managed.as_ref().is_some_and(|managed| managed.id == name);
     let is_name = |known: &Known| known.name.as_deref() == Some(name);
-    let has_part = |known: &Known| !name.is_empty() && known.name.as_ref().is_some_and(|known| known.contains(name));
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    let has_part = |known: &Known| !is_number && known.name.as_ref().is_some_and(|known| known.contains(name));
     let meanings: [&dyn Fn(&Known) -> bool; 4] = [&is_pid, &is_id, &is_name, &has_part];
     for meaning in meanings {
         match all.iter().filter(|known| meaning(known)).collect::<Vec<_>>()[..] {
@@ -148,13 +186,26 @@ mod tests {
         let of = |name: &str| choose(name, &all);
         assert_eq!((of("100"), of("18-6"), of("db")), (Ok(100), Ok(100), Ok(300)));
         assert_eq!(of("200"), Ok(200), "a PID before Proxmox's number");
-        assert_eq!((of("web01"), of("010")), (Ok(100), Ok(200)), "the whole name before a part");
+        assert_eq!((of("web01"), of("b010")), (Ok(100), Ok(200)), "the whole name before a part");
+        assert!(matches!(of("010"), Err(FindError::Unknown { .. })), "a number is no part of a name");
         let several = of("web").unwrap_err().to_string();
         assert!(several.contains("web01 (PID 100, libvirt)") && several.contains("web010 (PID 200)"), "{several}");
         let unknown = of("nine").unwrap_err().to_string();
         assert!(unknown.contains("\"nine\"") && unknown.contains("unnamed (PID 400)"), "{unknown}");
         assert!(matches!(of(""), Err(FindError::Unknown { .. })));
         assert_eq!(choose("100", &[]), Err(FindError::NoVms));
+    }
+
+    #[test]
+    fn the_vm_of_a_plan_is_the_process_that_started_then() {
+        let (pid, name) = (std::process::id() as i32, Some("web01"));
+        let at_start = started(pid);
+        let check = |pid, started| check_identity(VmIdentity { pid, started, name }).map_err(|e| e.to_string());
+        assert_eq!((check(pid, at_start), check(pid, None)), (Ok(()), Ok(())), "an older plan does not say");
+        let why = check(pid, Some(7)).unwrap_err();
+        let expected = format!("process {pid} is not the VM of the plan, web01 (started at tick 7), but no VM: ");
+        assert!(why.starts_with(&expected), "{why}");
+        assert!(check(i32::MAX, Some(7)).unwrap_err().contains("web01"), "it has ended");
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Vm {
     }
 
     /// Its name, where it has one.
-    pub(crate) fn name(&self) -> Option<String> {
+    pub fn name(&self) -> Option<String> {
         self.process.name()
     }
 
