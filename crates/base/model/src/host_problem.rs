@@ -28,6 +28,7 @@ pub enum HostProblem {
     KernelFeatureMissing,
     TracefsNotMounted,
     TracingNeedsRoot,
+    KernelLockedDown,
     PerfEventParanoid,
     NoVirtualPmu,
     NoCgroup,

@@ -7,6 +7,8 @@ use procfs::MountEntry;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Check, HostProblem};
 
+const LOCKED_DOWN: &str = "the kernel is locked down (lockdown=confidentiality)";
+
 /// What tracefs offers this user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Tracefs {
@@ -14,6 +16,8 @@ enum Tracefs {
     Unknown,
     /// Known, not mounted.
     NotMounted,
+    /// Closed to everybody by the kernel's lockdown mode.
+    LockedDown,
     /// Mounted, but closed to this user.
     Closed(PathBuf),
     /// Open to this user.
@@ -32,7 +36,8 @@ enum Tracefs {
 pub fn checks() -> [Check; 2] {
     let mounts = procfs::mounts().unwrap_or_default();
     let kinds = system_files::read("/proc/filesystems").unwrap_or_default();
-    let tracefs = find_tracefs(&mounts, &kinds);
+    let lockdown = system_files::read("/sys/kernel/security/lockdown").unwrap_or_default();
+    let tracefs = find_tracefs(&mounts, &kinds, &lockdown);
     [
         tracing(&tracefs).about(
             "tracefs",
@@ -47,7 +52,11 @@ pub fn checks() -> [Check; 2] {
     ]
 }
 
-fn find_tracefs(mounts: &[MountEntry], kinds: &str) -> Tracefs {
+fn find_tracefs(mounts: &[MountEntry], kinds: &str, lockdown: &str) -> Tracefs {
+    // The mode in effect is in brackets.
+    if lockdown.contains("[confidentiality]") {
+        return Tracefs::LockedDown;
+    }
     let Some(root) = system_files::mount_point(mounts, "tracefs", None) else {
         let known = kinds.split_ascii_whitespace().any(|word| word == "tracefs");
         return if known { Tracefs::NotMounted } else { Tracefs::Unknown };
@@ -70,6 +79,7 @@ fn tracing(tracefs: &Tracefs) -> Verdict {
     match tracefs {
         Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
         Tracefs::NotMounted => Verdict::missing("not mounted", HostProblem::TracefsNotMounted),
+        Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
         Tracefs::Closed(root) => {
             Verdict::limited(format!("{} is closed to this user", root.display()), HostProblem::TracingNeedsRoot)
         }
@@ -98,6 +108,7 @@ fn uprobes(tracefs: &Tracefs) -> Verdict {
         Tracefs::Open { uprobes: None, .. } => {
             Verdict::missing("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)", HostProblem::KernelFeatureMissing)
         }
+        Tracefs::LockedDown => Verdict::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
         // Root alone may define them, also where tracefs is open to a group.
         Tracefs::Open { uprobes: Some(false), .. } | Tracefs::Closed(_) => {
             Verdict::limited("not permitted for this user", HostProblem::TracingNeedsRoot)
@@ -121,6 +132,8 @@ mod tests {
         let cases = [
             (Tracefs::Unknown, Missing, Missing),
             (Tracefs::Closed("/t".into()), Limited, Limited),
+            (find_tracefs(&[], "nodev\ttracefs", "none integrity [confidentiality]\n"), Limited, Limited),
+            (find_tracefs(&[], "nodev\text4", "none [integrity] confidentiality\n"), Missing, Missing),
             (open(true, Some(true), &["local", "x86-tsc"]), Fine, Fine),
             (open(true, Some(true), &["local"]), Limited, Fine),
             (open(false, Some(false), &["x86-tsc"]), Limited, Limited),
@@ -149,9 +162,9 @@ mod tests {
 
     #[test]
     fn mounted_or_not() {
-        assert_eq!(find_tracefs(&[], "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
-        assert_eq!(find_tracefs(&[], "nodev\tsysfs\n"), Tracefs::Unknown);
+        assert_eq!(find_tracefs(&[], "nodev\tsysfs\nnodev\ttracefs\n", ""), Tracefs::NotMounted);
+        assert_eq!(find_tracefs(&[], "nodev\tsysfs\n", ""), Tracefs::Unknown);
         let mounts = Vec::from_buf_read(&b"tracefs /nonexistent tracefs rw 0 0\n"[..]).unwrap();
-        assert_eq!(find_tracefs(&mounts, ""), Tracefs::Closed("/nonexistent".into()));
+        assert_eq!(find_tracefs(&mounts, "", ""), Tracefs::Closed("/nonexistent".into()));
     }
 }

@@ -16,6 +16,11 @@ pub enum ProbeError {
         "vmtax runs in a PID namespace of its own, and the kernel's traces name threads by their numbers on the host: run it on the host, or in a container with the host's PIDs (`--pid=host`, `hostPID: true`)"
     )]
     OtherPidNamespace,
+    /// The kernel's lockdown mode closes its traces to root, too.
+    #[error(
+        "the kernel is locked down (lockdown=confidentiality), which closes tracing to root, too: boot it with lockdown=integrity, where that is allowed"
+    )]
+    LockedDown,
     /// tracefs is there, but not for this user.
     #[error("no permission to use {file} ({source}): run vmtax as root", file = .file.display())]
     NotPermitted {

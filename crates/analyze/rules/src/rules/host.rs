@@ -32,6 +32,7 @@ pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
 );
 const KVM_DOCS: &str = "Linux kernel documentation, Nested VMX";
 const TRACE_DOCS: &str = "Linux kernel documentation, ftrace - Function Tracer";
+const LOCKDOWN_DOCS: &str = "kernel_lockdown(7)";
 const CGROUP_DOCS: &str = "Linux kernel documentation, Control Group v2";
 const TSC_DOCS: &str = "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures";
 const PAGES_DOCS: &str = "Linux kernel documentation, Transparent Hugepage Support";
@@ -189,6 +190,12 @@ pub(super) const HOST: &[Rule] = &[
         "a tracefs or uprobes closed to this user",
         TRACE_DOCS,
         [instruction("Run vmtax as root", "sudo vmtax")]
+    ),
+    host!(
+        KernelLockedDown,
+        "a kernel whose lockdown closes tracing to everybody",
+        LOCKDOWN_DOCS,
+        [instruction("Boot without it, where that is allowed", "lockdown=integrity # kernel command line")]
     ),
     host!(
         PerfEventParanoid,
