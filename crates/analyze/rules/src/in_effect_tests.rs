@@ -72,6 +72,7 @@ fn tuned() -> (VmFacts, VmRates) {
         aio: Some("native".to_owned()),
         iothread: Some("io0".to_owned()),
         host_device: None,
+        own_device: None,
         extents: None,
     };
     let facts = VmFacts {

@@ -220,6 +220,9 @@ pub struct VmLayers {
     pub packets: Vec<VmPackets>,
     /// The disks that had no request, or the taps that had no packet.
     pub idle: Vec<String>,
+    /// The disks whose requests are not followed, whether they had any or not: no virtio-blk disks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_followed: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,
     /// Where the time goes: a column for each of `requests`, or of `packets`, in their order.

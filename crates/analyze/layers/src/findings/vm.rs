@@ -22,7 +22,7 @@ use vmtax_rules::Evidence;
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
 pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
-    let VmData { trace, disks, nics, idle, missing, is_guest_traced } = read_vm(folder)?;
+    let VmData { trace, disks, nics, idle, not_followed, missing, is_guest_traced } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
     let mut all: Vec<(VmRequests, LayerColumn)> =
@@ -52,7 +52,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         warnings: Vec::new(),
         advice,
     };
-    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, packets, idle, missing, layers })
+    Ok(VmLayers { vm: trace.vm, seconds, ended: trace.ended, requests, packets, idle, not_followed, missing, layers })
 }
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \

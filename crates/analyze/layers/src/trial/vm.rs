@@ -84,13 +84,29 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     if let Some(guest) = &trace.guest {
         missing.extend(trace.full.then(|| no_room(&trace)));
         let disks = read_guest(folder, &trace, guest, host.as_ref())?;
-        return Ok(VmData { disks, nics: Vec::new(), idle: Vec::new(), missing, trace, is_guest_traced: false });
+        return Ok(VmData {
+            disks,
+            nics: Vec::new(),
+            idle: Vec::new(),
+            not_followed: Vec::new(),
+            missing,
+            trace,
+            is_guest_traced: false,
+        });
     }
     let host = host.ok_or_else(|| wrong("there is no trace beside it".to_owned()))?;
     if !trace.nics.is_empty() {
         missing.extend(trace.full.then(|| no_room(&trace)));
         let (nics, idle) = read_nics(&host, &trace)?;
-        return Ok(VmData { disks: Vec::new(), nics, idle, missing, trace, is_guest_traced: false });
+        return Ok(VmData {
+            disks: Vec::new(),
+            nics,
+            idle,
+            not_followed: Vec::new(),
+            missing,
+            trace,
+            is_guest_traced: false,
+        });
     }
     let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
@@ -112,15 +128,16 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         known.or_else(|| nameless.next().filter(|_| nameless.next().is_none() && unknown() == 1)).cloned()
     };
     let with: Vec<(&String, Option<TracedDisk>)> = devices.iter().map(|device| (device, of(device))).collect();
-    let idle = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
-    let idle = idle.map(|disk| match disk.device.as_str() {
+    let without = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
+    let is_followed = |disk: &&TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND);
+    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(is_followed);
+    let named = |disk: &TracedDisk| match disk.device.as_str() {
         "" => disk.disk.file.display().to_string(),
-        device if !device.ends_with(BACKEND) => {
-            format!("{} (not virtio-blk: not followed)", name(device, Some(disk), &trace))
-        }
         device => name(device, Some(disk), &trace),
-    });
-    let idle = idle.collect();
+    };
+    let idle: Vec<String> = idle.into_iter().map(named).collect();
+    let not_followed: Vec<String> = others.into_iter().map(named).collect();
+    missing.extend(not_followed.iter().map(|disk| of_another_bus(disk)));
     let guest = GuestSide::open(folder, &trace, &host, &with)?;
     let read = |(number, (device, disk)): (usize, (&String, Option<TracedDisk>))| {
         let of_guest = guest.as_ref().and_then(|guest| Some((guest, guest.disk(number)?)));
@@ -136,7 +153,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         (trace.begin, trace.end) = guest.window;
         missing.extend(guest.missing.iter().cloned());
     }
-    Ok(VmData { disks, nics: Vec::new(), idle, missing, trace, is_guest_traced: guest.is_some() })
+    Ok(VmData { disks, nics: Vec::new(), idle, not_followed, missing, trace, is_guest_traced: guest.is_some() })
 }
 
 /// The requests of the disk that is this device; from the guest's block layer on, where that was traced.
@@ -193,13 +210,30 @@ fn read_disk(
 /// What people call a disk.
 fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
     let path = device.strip_suffix(BACKEND).unwrap_or(device);
-    if let Some(id) = path.strip_prefix(PERIPHERAL) {
-        let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
-        let number = id.strip_prefix(LIBVIRT).filter(|_| is_libvirt).and_then(|number| number.parse().ok());
-        return number.map_or_else(|| id.to_owned(), |number| format!("vd{}", letters(number)));
+    // The monitor names a SCSI disk by its ID alone.
+    let id = path.strip_prefix(PERIPHERAL).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
+    let Some(id) = id else { return path.strip_prefix("/machine/").unwrap_or(path).to_owned() };
+    let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
+    let virtio = || Some(format!("vd{}", letters(id.strip_prefix(LIBVIRT)?.parse().ok()?)));
+    let scsi = || Some(format!("sd{}", letters(scsi_number(id)?)));
+    Some(id).filter(|_| is_libvirt).and_then(|_| virtio().or_else(scsi)).unwrap_or_else(|| id.to_owned())
+}
+
+/// The number of a SCSI disk by libvirt's ID, `scsi0-0-0-3` for sdd: controller, bus, target, unit. Fifteen units a controller have
+/// disks, all but the seventh, which is the controller's own.
+fn scsi_number(id: &str) -> Option<u32> {
+    let mut parts = id.strip_prefix("scsi")?.split('-').map(|part| part.parse::<u32>().ok());
+    let (controller, _, _, unit) = (parts.next()??, parts.next()??, parts.next()??, parts.next()??);
+    (parts.next().is_none() && unit < 16 && unit != 7).then_some(())?;
+    controller.checked_mul(15)?.checked_add(unit - u32::from(unit > 7))
+}
+
+fn of_another_bus(disk: &str) -> Missing {
+    Missing {
+        what: format!("requests of {disk}"),
+        why: "it is no virtio-blk disk, and only the requests of those are followed".to_owned(),
+        fix: "`vmtax top --level 1` shows how long its requests take in QEMU".to_owned(),
     }
-    let id = disk.map(|disk| disk.disk.id.clone()).filter(|id| !id.is_empty());
-    id.unwrap_or_else(|| path.strip_prefix("/machine/").unwrap_or(path).to_owned())
 }
 
 /// The letters of a disk's name by its number: a to z, aa, ab, ….
@@ -309,6 +343,10 @@ mod tests {
         let of = |device: &str, id: &str, manager| name(device, Some(&disk(id, "/d", None)), &trace(manager));
         assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", Some(Manager::Libvirt)), "vdb");
         assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", None), "virtio-disk1");
+        assert_eq!(of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)), "sdd");
+        assert_eq!(of("/machine/peripheral/scsi1-0-0-8", "", Some(Manager::Libvirt)), "sdw");
+        assert_eq!(of("/machine/peripheral/scsi0-0-0-7", "", Some(Manager::Libvirt)), "scsi0-0-0-7");
+        assert_eq!(of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)), "scsi0");
         assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
         assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");
         assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "", None), "peripheral-anon/device[1]");

@@ -12,6 +12,8 @@ pub(crate) struct VmData {
     pub nics: Vec<NicData>,
     /// The names of disks and taps without.
     pub idle: Vec<String>,
+    /// The names of disks that are not virtio-blk's.
+    pub not_followed: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,
     /// `vmtax agent observe` traced the guest meanwhile.

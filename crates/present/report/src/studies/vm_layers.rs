@@ -50,6 +50,10 @@ fn idle(found: &VmLayers) -> String {
     if found.missing.iter().any(|missing| missing.what == VmLayers::REQUESTS) {
         return format!("The requests of {name} cannot be followed in this build of QEMU: below is why.");
     }
+    if !found.not_followed.is_empty() && found.idle.is_empty() {
+        let (disks, verb) = (found.not_followed.join(", "), if found.not_followed.len() == 1 { "is" } else { "are" });
+        return format!("The requests of {name} cannot be followed: {disks} {verb} not on virtio-blk.");
+    }
     format!("No requests of {name} in {seconds:.1} s: none of its virtio disks was used.")
 }
 

@@ -113,9 +113,11 @@ pub(super) fn device_path(qdev: &str) -> &str {
     qdev.trim_end_matches(BACKEND)
 }
 
-/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`), else of its backend, else of its node.
+/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`, of a SCSI disk its ID alone), else of its backend,
+/// else of its node.
 pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
-    let named = qdev.as_str().and_then(|path| device_path(path).strip_prefix(PERIPHERAL));
+    let id = |path| device_path(path).strip_prefix(PERIPHERAL).or(Some(path).filter(|path| !path.contains('/')));
+    let named = qdev.as_str().and_then(id);
     let names = [named, device.as_str(), node.as_str()];
     names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
 }
@@ -174,6 +176,17 @@ mod tests {
         assert_eq!(host_file(null), Path::new("null-co://"));
         assert_eq!(host_file("/plain"), Path::new("/plain"));
         assert_eq!(host_file("json:{"), Path::new("json:{"));
+    }
+
+    #[test]
+    fn a_disk_is_named_by_its_device() {
+        let of = |qdev: &str| name_of(&qdev.into(), &"".into(), &"libvirt-1-storage".into());
+        assert_eq!(of("/machine/peripheral/virtio-disk0/virtio-backend"), "virtio-disk0");
+        assert_eq!(
+            (of("scsi0-0-0-0"), of("/machine/unattached/device[5]")),
+            ("scsi0-0-0-0".into(), "libvirt-1-storage".into())
+        );
+        assert_eq!(of(""), "libvirt-1-storage");
     }
 
     #[test]
