@@ -79,7 +79,17 @@ fn an_idle_vm_is_healthy_and_a_stopped_one_is_not_profiled() {
     // It has no channel for a guest agent, so not all rules could be evaluated.
     let report = place.vmtax("report idle").succeeds();
     assert!(!report.stdout.contains("healthy"), "{report}");
-    report.shows("idle: no problem found in what could be observed. Not observed: settings of the guest's kernel");
+    let first = "idle: no problem found in what could be observed. Not observed: settings of the guest's kernel";
+    report.shows(first);
+    // A setting that nothing measured is beside the causes.
+    let path = place.path("idle/host.json");
+    let mut host: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    host["settings"]["/sys/kernel/mm/transparent_hugepage/enabled"] = "never".into();
+    fs::write(&path, host.to_string()).unwrap();
+    let report = place.vmtax("report idle").succeeds();
+    assert!(report.stdout.starts_with(first), "{report}");
+    let report = report.shows("Settings worth checking (cost not measured)");
+    report.shows("Transparent huge pages are off on the host.");
 }
 
 /// A process that a signal stops; it is continued, so that it can end, when the value goes.

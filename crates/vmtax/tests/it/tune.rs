@@ -192,6 +192,7 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
 #[test]
 fn wrong_words_and_a_healthy_vm_are_said_in_one_line() {
     let place = Place::new();
+    let _other = Busy::start(&place, "other", "");
     place.vmtax("tune --vm no-such-vm").fails(&["vmtax vms"]);
     place.vmtax("tune --vm 1 --metric speed").fails(&["latency"]);
     place.vmtax("tune --vm 1 --higher-is-better").fails(&["--metric-command"]);
