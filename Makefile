@@ -15,7 +15,7 @@ CHAOS_KILLS ?= 50
 FAULTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test matrix lint bench chaos faults build install docs stage dist deb rpm fuzz clean
+.PHONY: help run test box box-full matrix lint bench chaos faults build install docs stage dist deb rpm fuzz clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -28,6 +28,16 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 test: ## install what is missing, compile, run all tests; some boot guests
 	@scripts/setup test
 	@scripts/test
+
+box: ## test on ordinary KVM: in a Debian with libvirt under TCG, which emulates AMD's SVM, as root (10 minutes)
+	@scripts/setup box
+	@$(MAKE) --no-print-directory build
+	box/box test
+
+box-full: ## the same on the kernels, QEMUs and libvirts of Debian 12, 13 and unstable
+	@scripts/setup box
+	@$(MAKE) --no-print-directory build
+	@status=0; for suite in bookworm trixie sid; do SUITE=$$suite box/box test || status=$$?; done; exit $$status
 
 matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (half an hour)
 	@scripts/setup test
@@ -49,7 +59,7 @@ lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation wi
 	scripts/check-layers
 	scripts/check-docs
 	scripts/check-extending
-	shellcheck scripts/* .ci/run
+	shellcheck scripts/* .ci/run box/box box/image
 
 bench: ## measure vmtax beside sysbench, fio, sockperf, iperf3, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
