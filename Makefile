@@ -18,7 +18,7 @@ FAULTS ?=
 .PHONY: help run test box box-full matrix lint bench chaos faults build install docs stage dist deb rpm fuzz clean
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
 run: ## install what is missing, build, measure this machine and a guest (3 minutes)
 	@scripts/setup run

@@ -115,3 +115,43 @@ fn chain<'a>(sample: &'a SampleRecord<'_>) -> impl Iterator<Item = u64> + 'a {
     let followed = chain.into_iter().flat_map(|chain| (0..chain.len()).filter_map(|at| chain.get(at)));
     followed.filter(|&address| address < MARKS).chain(own)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks::files::Source;
+    use std::collections::HashMap;
+
+    /// Whatever the address: on the host nothing is there.
+    #[test]
+    fn samples_of_a_guests_code_are_one_place_for_its_kernel_and_one_for_its_programs() {
+        let (mut space, mut sampled) = (Space::empty(Source::Recorded(HashMap::new())), SampledStacks::default());
+        let sample = |ip: u64, cpu_mode| SampleRecord {
+            id: None,
+            addr: None,
+            stream_id: None,
+            raw: None,
+            ip: Some(ip),
+            timestamp: Some(1),
+            pid: Some(7),
+            tid: Some(7),
+            cpu: None,
+            period: None,
+            user_regs: None,
+            user_stack: None,
+            callchain: None,
+            phys_addr: None,
+            data_page_size: None,
+            code_page_size: None,
+            intr_regs: None,
+            cpu_mode,
+        };
+        for ip in [0xffff_ffff_8d89_92f8, 0xffff_ffff_8d12_0000] {
+            take_sample(&sample(ip, CpuMode::GuestKernel), &mut space, &mut sampled);
+            take_sample(&sample(ip >> 20, CpuMode::GuestUser), &mut space, &mut sampled);
+        }
+        let place = |owner| vec![CodeLocation { owner, at: 0 }];
+        assert_eq!(sampled.stacks, [place(CodeOwner::GuestKernel), place(CodeOwner::GuestUser)]);
+        assert_eq!(sampled.samples.iter().map(|sample| sample.stack).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    }
+}
