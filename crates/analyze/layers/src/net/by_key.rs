@@ -1,7 +1,7 @@
 //! Follows a round trip by its key, with which the payload of its request and of its response begins, as QEMU's functions show it.
 
 use super::RECEIVES;
-use super::follow::Follow;
+use super::follow::{Follow, set_read};
 use crate::join::host::PassingPacket;
 use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::Checkpoint as C;
@@ -52,7 +52,7 @@ impl Follow<'_> {
         path.set(C::NetStreamWrite, write, PassedBy::Thread(tid));
         let (received, tid) = self.first(C::NetRx, key, (write, late))?;
         let (read, _) = self.last_read(write, received, |by| by == tid)?;
-        self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
+        set_read(self.host, path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
         Some(Response { read, tid, received })
     }
 
@@ -72,12 +72,12 @@ impl Follow<'_> {
             let (write, passt) = self.last_send(request, read, |by| self.host.passt.contains(&by))?;
             let (passt_read, skb) = self.last_read(request, write, |by| by == passt)?;
             path.set(C::NetPasstWrite, write, PassedBy::Thread(passt));
-            self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
+            set_read(self.host, path, (C::NetStreamWake, C::NetStreamRead), (write, read), tid);
             (passt_read, skb, passt)
         };
         let Some((xmit, packet)) = self.transmitted(request, read_from_stack, skb) else {
             // A datagram of slirp's, by the return of the call alone: with several connections it may be any.
-            self.read(path, (C::NetRxWake, C::NetTapRead), (request, read), tid);
+            set_read(self.host, path, (C::NetRxWake, C::NetTapRead), (request, read), tid);
             return Some(read);
         };
         let same = |p: &PassingPacket| p.packet.skb == packet.packet.skb;
@@ -100,7 +100,7 @@ impl Follow<'_> {
         } else {
             (C::NetPasstReplyWake, C::NetPasstRead)
         };
-        self.read(path, read_as, (xmit, read_from_stack), reader);
+        set_read(self.host, path, read_as, (xmit, read_from_stack), reader);
         Some(read)
     }
 

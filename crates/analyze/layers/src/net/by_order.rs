@@ -2,7 +2,7 @@
 
 use super::RECEIVES;
 use super::SENDS;
-use super::follow::{Follow, SendCall};
+use super::follow::{Follow, SendCall, set_read};
 use crate::join::host::PassingPacket;
 use crate::join::joined::Reason;
 use crate::join::request_path::{PassedBy, RequestPath};
@@ -67,7 +67,7 @@ impl Follow<'_> {
         path.set(C::NetHostXmit, xmit, self.host.by_queue(&packet, &by));
         if self.host.passt.is_empty() {
             let (read, tid) = self.reads(xmit, late, same, |tid| self.host.is_qemus(tid))?;
-            self.read(path, (C::NetRxWake, C::NetTapRead), (xmit, read), tid);
+            set_read(self.host, path, (C::NetRxWake, C::NetTapRead), (xmit, read), tid);
             return Some((read, tid));
         }
         let (read, passt) = self.reads(xmit, late, same, |tid| self.host.passt.contains(&tid))?;
@@ -92,7 +92,7 @@ impl Follow<'_> {
 
     /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads; or to passt's notification of the guest.
     fn by_passt(&self, path: &mut RequestPath, passt: i32, at: (u64, u64), late: u64) -> Option<(u64, i32)> {
-        self.read(path, (C::NetPasstReplyWake, C::NetPasstRead), at, passt);
+        set_read(self.host, path, (C::NetPasstReplyWake, C::NetPasstRead), at, passt);
         if self.host.passt_has_queues {
             let mut notifies = self.host.passed.at(C::NetPasstNotify).within(at.1, late);
             let (notify, by) = notifies.find(|(_, p)| p.tid == passt).map(|(at, p)| (at, p.tid))?;
@@ -105,7 +105,7 @@ impl Follow<'_> {
         let is = |len: u64| len.checked_sub(STREAM_HEADER).is_some_and(|len| self.frames.has_with_link(len));
         let (read, by) =
             reads.find(|(_, p)| self.host.is_qemus(p.tid) && is(p.packet.len)).map(|(at, p)| (at, p.tid))?;
-        self.read(path, (C::NetStreamWake, C::NetStreamRead), (write, read), by);
+        set_read(self.host, path, (C::NetStreamWake, C::NetStreamRead), (write, read), by);
         Some((read, by))
     }
 

@@ -40,8 +40,21 @@ pub(super) fn filled(host: &HostWindow, path: &mut RequestPath, (read, tid): (u6
     last
 }
 
-/// What a vhost worker does in place of QEMU's event loop.
-pub(super) const VHOST_READS: (C, C) = (C::NetVhostReplyWake, C::NetVhostRead);
+/// A thread's read of a packet that was sent before, and its wake-up for that. A vhost worker does both in place of QEMU's event loop.
+pub(super) fn set_read(
+    host: &HostWindow,
+    path: &mut RequestPath,
+    (wakes, reads): (C, C),
+    (sent, read): (u64, u64),
+    tid: i32,
+) {
+    let is_vhost = host.vhost.contains(&tid);
+    let (wakes, reads) = if is_vhost { (C::NetVhostReplyWake, C::NetVhostRead) } else { (wakes, reads) };
+    path.set(reads, read, PassedBy::Thread(tid));
+    if let Some(woke) = host.woke(tid, sent, read) {
+        path.set(wakes, woke, PassedBy::Thread(tid));
+    }
+}
 
 /// The vhost worker's work on a packet that it handed to the host's stack at a moment: since it woke for a kick at `from`, or was
 /// done with the packet before it, at `previous`.
@@ -199,15 +212,6 @@ impl Follow<'_> {
         let mut exits = later.filter_map(|(_, call)| call.exit);
         if let Some((at, cpu)) = exits.find(|(at, _)| (received..=end).contains(at)) {
             path.set(C::NetGuestReturn, at, PassedBy::Guest(Moment { at, cpu, tid: send.tid, interrupt: false }));
-        }
-    }
-
-    /// A thread's read of a packet that was sent before, and its wake-up for that.
-    pub(super) fn read(&self, path: &mut RequestPath, (wakes, reads): (C, C), (sent, read): (u64, u64), tid: i32) {
-        let (wakes, reads) = if self.host.vhost.contains(&tid) { VHOST_READS } else { (wakes, reads) };
-        path.set(reads, read, PassedBy::Thread(tid));
-        if let Some(woke) = self.host.woke(tid, sent, read) {
-            path.set(wakes, woke, PassedBy::Thread(tid));
         }
     }
 

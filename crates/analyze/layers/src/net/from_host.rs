@@ -1,7 +1,7 @@
 //! Follows a packet of which the host alone tells: one that its guest sends, from the doorbell to the host's stack; one that it
 //! receives, from the host's stack to the interrupt. All are on the host's clock.
 
-use super::follow::{VHOST_READS, by_vhost, filled};
+use super::follow::{by_vhost, filled, set_read};
 use crate::disk::request::GuestRequest;
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::joined::Reason;
@@ -42,9 +42,12 @@ impl FromHost<'_> {
         if self.host.vhost.contains(&tid) {
             let mut earlier = self.host.packets.at(C::NetTapReceive).until(received.at.saturating_sub(1));
             let previous = earlier.find(|(_, p)| p.tid == tid).map_or(0, |(at, _)| at);
-            self.kicked(&mut path, tid, previous, received.at);
-            let kick = path.at(C::NetKvmKick).unwrap_or(previous);
-            by_vhost(self.host, &mut path, (kick, previous), (received.at, tid));
+            let kick = self.kick(tid, previous, received.at).map(|(kick, _)| kick);
+            if let Some((at, vcpu)) = kick {
+                path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
+            }
+            let from = kick.map_or(previous, |(at, _)| at);
+            by_vhost(self.host, &mut path, (from, previous), (received.at, tid));
             return Ok(path);
         }
         let own = |at: C, to: u64| self.host.passed.at(at).until(to).find(|(_, p)| p.tid == tid);
@@ -76,18 +79,21 @@ impl FromHost<'_> {
     /// The kick for which a thread of QEMU took a packet, and its wake-up. A packet that it found without one, behind `previous` of
     /// the same queue, was in the ring for an unknown time: it begins when QEMU has it.
     fn kicked(&self, path: &mut RequestPath, tid: i32, previous: u64, taken: u64) {
+        if let Some(((at, vcpu), woke)) = self.kick(tid, previous, taken) {
+            path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
+            path.set(C::NetTxWake, woke, PassedBy::Thread(tid));
+        }
+    }
+
+    /// The kick after `previous` for which a thread woke until it took a packet, with the vCPU's thread, and when it woke.
+    fn kick(&self, tid: i32, previous: u64, taken: u64) -> Option<((u64, i32), u64)> {
         let doorbells = self.host.passed.at(C::NetKvmKick);
         let woken = |kick: u64| self.host.woke_after(tid, kick).filter(|woke| *woke <= taken);
         let mut kicks = doorbells.until(taken).take_while(|(at, _)| *at > previous);
         let shown = kicks.find_map(|(at, kick)| Some(((at, kick.tid), woken(at)?)));
-        let found = match shown {
+        match shown {
             None if !self.host.passed.seen(C::NetKvmKick) => self.waking_kick(tid, previous, taken),
             shown => shown,
-        };
-        if let Some(((at, vcpu), woke)) = found {
-            path.set(C::NetKvmKick, at, PassedBy::Thread(vcpu));
-            let wakes = if self.host.vhost.contains(&tid) { C::NetVhostWake } else { C::NetTxWake };
-            path.set(wakes, woke, PassedBy::Thread(tid));
         }
     }
 
@@ -106,11 +112,11 @@ impl FromHost<'_> {
     }
 
     /// From the host's stack, by the kernel's address for the packet, through QEMU's thread that reads it.
-    fn received(&self, xmit: Moment, read: Moment) -> Result<RequestPath, Reason> {
+    fn received(&self, xmit: Moment, copy: Moment) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
-        let tid = read.tid;
+        let tid = copy.tid;
         let at = |checkpoint: C, at: u64| self.host.packets.at(checkpoint).within(at, at);
-        let copied = at(C::NetTapRead, read.at).find(|(_, p)| p.tid == tid).map(|(_, p)| p.packet);
+        let copied = at(C::NetTapRead, copy.at).find(|(_, p)| p.tid == tid).map(|(_, p)| p.packet);
         let packet = copied.ok_or(Reason::Missing(C::NetTapRead))?;
         let same = |p: &PassingPacket| p.packet.skb == packet.skb;
         let passed = at(C::NetHostXmit, xmit.at).find(|(_, p)| same(p)).map(|(_, p)| *p);
@@ -120,39 +126,31 @@ impl FromHost<'_> {
             path.set(C::NetHostQueue, at, self.host.by(queued));
         }
         path.set(C::NetHostXmit, xmit.at, self.host.by_queue(queued.map_or(&passed, |(_, queued)| queued), &passed));
-        let by_vhost = self.host.vhost.contains(&tid);
-        let (wakes, reads) = if by_vhost { VHOST_READS } else { (C::NetRxWake, C::NetTapRead) };
-        path.set(reads, read.at, PassedBy::Thread(tid));
-        if let Some(woke) = self.host.woke(tid, xmit.at, read.at) {
-            path.set(wakes, woke, PassedBy::Thread(tid));
+        set_read(self.host, &mut path, (C::NetRxWake, C::NetTapRead), (xmit.at, copy.at), tid);
+        // A thread passes on what it has read before it reads the next.
+        let until = copy.at.saturating_add(self.slack);
+        let mut reads = self.host.packets.at(C::NetTapRead).within(copy.at.saturating_add(1), until);
+        let next = reads.find(|(_, p)| p.tid == tid).map_or(until, |(at, _)| at);
+        if self.host.vhost.contains(&tid) {
+            self.interrupts(&mut path, (copy.at, tid), next);
+        } else {
+            self.in_queue(&mut path, passed.packet.len, (copy.at, tid), next)?;
         }
-        if by_vhost {
-            self.signalled(&mut path, (read.at, tid));
-            return Ok(path);
-        }
-        self.in_queue(&mut path, passed.packet.len, (read.at, tid))?;
         Ok(path)
     }
 
-    /// The interrupt that a vhost worker delivers for a packet that it has read, before it reads the next. Without one the guest had
-    /// not asked for it, or it is for several.
-    fn signalled(&self, path: &mut RequestPath, (read, tid): (u64, i32)) {
-        let until = read.saturating_add(self.slack);
-        let mut reads = self.host.packets.at(C::NetTapRead).within(read.saturating_add(1), until);
-        let next = reads.find(|(_, p)| p.tid == tid).map_or(until, |(at, _)| at);
-        let until = self.host.woke_after(tid, read).unwrap_or(next).min(next);
-        let mut injects = self.host.passed.at(C::NetInject).within(read, until);
+    /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work or reads the `next`. Without
+    /// one the guest had not asked for it, or it is for several.
+    fn interrupts(&self, path: &mut RequestPath, (last, tid): (u64, i32), next: u64) {
+        let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
+        let mut injects = self.host.passed.at(C::NetInject).within(last, until);
         if let Some((at, _)) = injects.find(|(_, p)| p.tid == tid) {
             path.set(C::NetInject, at, PassedBy::Thread(tid));
         }
     }
 
-    /// What QEMU does with a packet of this length that it has read, up to the interrupt. Without one the guest had not asked for it.
-    fn in_queue(&self, path: &mut RequestPath, len: u64, (read, tid): (u64, i32)) -> Result<(), Reason> {
-        let until = read.saturating_add(self.slack);
-        // A thread passes on what it has read before it reads the next.
-        let mut reads = self.host.packets.at(C::NetTapRead).within(read.saturating_add(1), until);
-        let next = reads.find(|(_, p)| p.tid == tid).map_or(until, |(at, _)| at);
+    /// QEMU's work on a packet of this length, from its read up to the interrupt.
+    fn in_queue(&self, path: &mut RequestPath, len: u64, (read, tid): (u64, i32), next: u64) -> Result<(), Reason> {
         let last = filled(self.host, path, (read, tid), next);
         for checkpoint in [C::NetRx, C::NetRxFill] {
             if path.at(checkpoint).is_none() && self.host.passed.seen(checkpoint) {
@@ -165,11 +163,7 @@ impl FromHost<'_> {
             return Err(Reason::Ambiguous);
         }
         if path.at(C::NetRxNotify).is_some() {
-            let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
-            let mut injects = self.host.passed.at(C::NetInject).within(last, until);
-            if let Some((at, _)) = injects.find(|(_, p)| p.tid == tid) {
-                path.set(C::NetInject, at, PassedBy::Thread(tid));
-            }
+            self.interrupts(path, (last, tid), next);
         }
         Ok(())
     }

@@ -7,57 +7,49 @@ use super::source::{NOTIFY, Scope, Source, WAITS, call, kvm, tracepoint};
 /// What copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: Source = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
 
-/// What a packet does not pass: where QEMU itself reads and writes the tap or the sockets, where it passes packets to passt,
-/// where passt takes them from the guest's queues, and where vhost-net does.
-pub(super) const NOT_PASSED: [&[Checkpoint]; 4] = {
+/// A packet passes these where vhost-net moves it.
+const OF_VHOST: &[Checkpoint] = {
+    use Checkpoint::*;
+    &[NetVhostWake, NetVhostTake, NetVhostSend, NetVhostReplyWake, NetVhostRead]
+};
+
+/// The checkpoints that a packet does not pass, in parts: where QEMU itself reads and writes the tap or the sockets, where it passes
+/// packets to passt, where passt takes them from the guest's queues, and where vhost-net does.
+pub(super) const NOT_PASSED: [&[&[Checkpoint]]; 4] = {
     use Checkpoint::*;
     [
         &[
-            NetStreamWrite,
-            NetPasstWake,
-            NetPasstSend,
-            NetPasstReplyWake,
-            NetPasstRead,
-            NetPasstWrite,
-            NetPasstNotify,
-            NetStreamWake,
-            NetStreamRead,
-            NetVhostWake,
-            NetVhostTake,
-            NetVhostSend,
-            NetVhostReplyWake,
-            NetVhostRead,
+            &[
+                NetStreamWrite,
+                NetPasstWake,
+                NetPasstSend,
+                NetPasstReplyWake,
+                NetPasstRead,
+                NetPasstWrite,
+                NetPasstNotify,
+                NetStreamWake,
+                NetStreamRead,
+            ],
+            OF_VHOST,
         ],
+        &[&[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify], OF_VHOST],
         &[
-            NetTapWrite,
-            NetRxWake,
-            NetTapRead,
-            NetPasstNotify,
-            NetVhostWake,
-            NetVhostTake,
-            NetVhostSend,
-            NetVhostReplyWake,
-            NetVhostRead,
+            &[
+                NetTx,
+                NetTapWrite,
+                NetStreamWrite,
+                NetPasstWake,
+                NetRxWake,
+                NetTapRead,
+                NetPasstWrite,
+                NetStreamRead,
+                NetRx,
+                NetRxFill,
+                NetRxNotify,
+            ],
+            OF_VHOST,
         ],
-        &[
-            NetTx,
-            NetTapWrite,
-            NetStreamWrite,
-            NetPasstWake,
-            NetRxWake,
-            NetTapRead,
-            NetPasstWrite,
-            NetStreamRead,
-            NetRx,
-            NetRxFill,
-            NetRxNotify,
-            NetVhostWake,
-            NetVhostTake,
-            NetVhostSend,
-            NetVhostReplyWake,
-            NetVhostRead,
-        ],
-        &[
+        &[&[
             NetTxWake,
             NetTx,
             NetTapWrite,
@@ -75,7 +67,7 @@ pub(super) const NOT_PASSED: [&[Checkpoint]; 4] = {
             NetRx,
             NetRxFill,
             NetRxNotify,
-        ],
+        ]],
     ]
 };
 

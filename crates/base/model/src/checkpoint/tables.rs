@@ -46,7 +46,8 @@ impl Checkpoint {
             };
             has(self) && has(other)
         };
-        let passes_both = |not: &[Checkpoint]| !not.contains(&self) && !not.contains(&other);
+        let passes = |not: &[&[Checkpoint]], one: Checkpoint| !not.iter().any(|part| part.contains(&one));
+        let passes_both = |not: &[&[Checkpoint]]| passes(not, self) && passes(not, other);
         TABLES.into_iter().any(of) && NOT_PASSED.into_iter().any(passes_both)
     }
 

@@ -31,7 +31,7 @@ const RECEIVED: [(C, i32); 8] = [
     (C::NetInject, MAIN),
 ];
 
-/// What the guest receives with vhost-net: its worker makes no call, so its schedule tells when it woke.
+/// The path of a packet that the guest receives with vhost-net: the worker makes no call, so its schedule tells when it woke.
 const RECEIVED_BY_VHOST: [(C, i32); 4] =
     [(C::NetHostQueue, SENDER), (C::NetHostXmit, SENDER), (C::NetTapRead, WORKER), (C::NetInject, WORKER)];
 const WORKER: i32 = 600;
