@@ -105,6 +105,11 @@ impl Role {
         matches!(self, Role::Other(other) if other == name)
     }
 
+    /// Returns true for a thread that serves the guest as long as the VM runs: those of the pool come and go.
+    pub fn stays(&self) -> bool {
+        matches!(self, Role::Main | Role::Vcpu(_) | Role::Iothread(_))
+    }
+
     /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
     /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
     pub fn of_thread_name(name: &str) -> Role {

@@ -33,7 +33,7 @@ pub struct Fleet {
 enum Wanted {
     /// All of the host.
     All,
-    /// Those of these names; one that ended may run again, as another process.
+    /// The VMs of these names; one that ended may run again, as another process.
     Named(Vec<String>),
     /// One process, and no other that has its PID later.
     Process(i32),

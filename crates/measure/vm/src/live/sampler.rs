@@ -180,7 +180,6 @@ impl Sampler {
 
     /// The threads that serve the guest and are in uninterruptible sleep; `with_main`: the main loop, however it waits.
     fn blocked(&self, with_main: bool) -> Vec<BlockedThread> {
-        let serves = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         let blocked = |thread: &QemuThread| {
             let state = thread_state(self.facts.pid, thread.tid)?;
             let (is_uninterruptible, is_main) = (state == 'D', thread.role == Role::Main);
@@ -191,7 +190,7 @@ impl Sampler {
                 wait_channel: wait_channel(self.facts.pid, thread.tid),
             })
         };
-        self.facts.threads.iter().filter(serves).filter_map(blocked).collect()
+        self.facts.threads.iter().filter(|thread| thread.role.stays()).filter_map(blocked).collect()
     }
 
     /// What the monitor answers, and how long it took, ns.
@@ -262,14 +261,12 @@ impl Sampler {
         let tids: Vec<i32> = vcpus.map(|thread| thread.tid).chain([pid]).collect();
         self.cgroups = Cgroups::of(pid, &tids);
         self.settings = self.vm.settings(self.level >= Level::Histograms);
-        // Threads of the pool come and go.
-        let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
         self.settings.low_weights = low_cpu_weights(&self.cgroups, pid);
         self.settings.memory_limit = memory_limit(&self.cgroups, pid);
         self.settings.host_queues = host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
         (self.settings.host_cpus, self.settings.pinned) =
-            pinned(pid, self.facts.threads.iter().filter(stays).map(|thread| thread.tid));
+            pinned(pid, self.facts.threads.iter().filter(|thread| thread.role.stays()).map(|thread| thread.tid));
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();

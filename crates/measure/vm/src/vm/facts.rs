@@ -6,7 +6,7 @@ use procfs::process::Process;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use vmtax_model::{Ability, AbilityName, Accelerator, Missing, QemuThread, Role, VmFacts};
+use vmtax_model::{Ability, AbilityName, Accelerator, Missing, VmFacts};
 use vmtax_observe::counters::{process_stop, thread_groups};
 use vmtax_observe::{may_observe, tracefs};
 
@@ -15,11 +15,10 @@ impl Vm {
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
         let files = self.files().unwrap_or_default();
-        let (roles_from, threads) = self.roles();
+        let (roles_from, threads) = self.process.roles(&files);
         let (vcpus, memory) = self.process.size();
         let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
-        let stays = |thread: &&QemuThread| matches!(thread.role, Role::Main | Role::Vcpu(_) | Role::Iothread(_));
-        let tids: Vec<i32> = threads.iter().filter(stays).map(|thread| thread.tid).collect();
+        let tids: Vec<i32> = threads.iter().filter(|thread| thread.role.stays()).map(|thread| thread.tid).collect();
         Some(VmFacts {
             pid: self.pid(),
             name: self.process.name(),

@@ -42,7 +42,7 @@ pub enum FindError {
         pid: i32,
         /// The VM of the plan, with its start.
         planned: String,
-        /// What the process is now, with its start.
+        /// The VM that the process is now, with its start.
         now: String,
     },
     /// The process listens on no QMP socket, or is no VM.

@@ -10,9 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
-use vmtax_model::{
-    Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RoleSource, RunState, VmSettings, Vmm,
-};
+use vmtax_model::{Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RunState, VmSettings, Vmm};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -112,17 +110,12 @@ impl Vm {
 
     /// Its threads with their roles, by number.
     pub fn threads(&self) -> Vec<QemuThread> {
-        self.roles().1
+        self.process.roles(&self.files().unwrap_or_default()).1
     }
 
     /// The threads that run the guest's vCPUs.
     pub fn vcpus(&self) -> Vec<i32> {
         self.threads().iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).map(|thread| thread.tid).collect()
-    }
-
-    /// Its threads with their roles, and where these are known from.
-    pub(super) fn roles(&self) -> (RoleSource, Vec<QemuThread>) {
-        self.process.roles(|| self.files().unwrap_or_default())
     }
 
     /// Where a block request passes in its binary.

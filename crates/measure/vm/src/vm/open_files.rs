@@ -79,7 +79,7 @@ impl OpenFile {
         self.lines("iff").any(|tap| tap == name)
     }
 
-    /// Whether it is vhost-net's device: the kernel moves packets of a tap.
+    /// Returns true for vhost-net's device: the kernel moves packets of a tap.
     pub fn is_vhost_net(&self) -> bool {
         self.name == Path::new("/dev/vhost-net")
     }

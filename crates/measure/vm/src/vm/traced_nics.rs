@@ -5,7 +5,7 @@ use super::open_files::nics;
 use vmtax_model::{Missing, TracedNic, VmNic};
 
 impl Vm {
-    /// Its cards on a tap, whose packets QEMU or a vhost worker moves; and those of which the host shows less, each with the reason.
+    /// The cards on a tap, whose packets QEMU or a vhost worker moves; and those of which the host shows less, each with the reason.
     /// The monitor is asked, also libvirt's, which marks the domain as tainted.
     pub fn traced_nics(&self) -> (Vec<TracedNic>, Vec<Missing>) {
         let files = self.files().unwrap_or_default();

@@ -17,7 +17,7 @@ const KVM_RUN: u64 = 0xae80;
 pub(crate) fn roles(
     pid: i32,
     monitor: Option<&Monitor>,
-    files: impl Fn() -> Vec<OpenFile>,
+    files: &[OpenFile],
     arguments: &Arguments,
 ) -> (RoleSource, Vec<QemuThread>) {
     let tasks = thread_names(pid);
@@ -25,7 +25,7 @@ pub(crate) fn roles(
     let (source, known) = match monitor.and_then(|monitor| roles_from_monitor(pid, monitor)) {
         Some(known) => (RoleSource::Monitor, known),
         None if tasks.iter().any(|(_, name)| named(Role::of_thread_name(name))) => (RoleSource::Names, BTreeMap::new()),
-        None => roles_by_cpu_time(pid, &tasks, &files(), arguments),
+        None => roles_by_cpu_time(pid, &tasks, files, arguments),
     };
     let threads = tasks.into_iter().map(|(tid, name)| {
         let role = if tid == pid {
@@ -41,9 +41,9 @@ pub(crate) fn roles(
 }
 
 /// The vhost workers of a process that are threads of the kernel's own, as before Linux 6.4.
-fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: impl Fn() -> Vec<OpenFile>) -> Vec<QemuThread> {
+fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: &[OpenFile]) -> Vec<QemuThread> {
     let has_own = own.iter().any(|thread| thread.role == Role::Vhost);
-    if has_own || !files().iter().any(OpenFile::is_vhost_net) {
+    if has_own || !files.iter().any(OpenFile::is_vhost_net) {
         return Vec::new();
     }
     let name = format!("vhost-{pid}");
