@@ -1,5 +1,14 @@
 //! Files of the host's kernel that remedies set, read so that none is advised that is in effect or that this host lacks.
 
+/// The kernel's file with its lockdown modes.
+pub const LOCKDOWN_FILE: &str = "/sys/kernel/security/lockdown";
+
+/// Returns true where the lockdown mode in effect, which its file has in brackets, closes tracing to root, too. Source:
+/// kernel_lockdown(7).
+pub fn is_tracing_locked_down(modes: &str) -> bool {
+    modes.contains("[confidentiality]")
+}
+
 /// The files as remedies name them; of several that a `*` stands for, the last is read.
 pub const HOST_SETTING_FILES: &[&str] = &[
     "/proc/cmdline",

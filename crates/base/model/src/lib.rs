@@ -97,7 +97,7 @@ pub use guest_tune::{
 };
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
-pub use host_setting::HOST_SETTING_FILES;
+pub use host_setting::{HOST_SETTING_FILES, LOCKDOWN_FILE, is_tracing_locked_down};
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{

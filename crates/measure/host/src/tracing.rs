@@ -5,7 +5,7 @@ use crate::program::is_writable;
 use crate::system_files;
 use procfs::MountEntry;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Check, HostProblem};
+use vmtax_model::{Check, HostProblem, LOCKDOWN_FILE, is_tracing_locked_down};
 
 const LOCKED_DOWN: &str = "the kernel is locked down (lockdown=confidentiality)";
 
@@ -36,7 +36,7 @@ enum Tracefs {
 pub fn checks() -> [Check; 2] {
     let mounts = procfs::mounts().unwrap_or_default();
     let kinds = system_files::read("/proc/filesystems").unwrap_or_default();
-    let lockdown = system_files::read("/sys/kernel/security/lockdown").unwrap_or_default();
+    let lockdown = system_files::read(LOCKDOWN_FILE).unwrap_or_default();
     let tracefs = find_tracefs(&mounts, &kinds, &lockdown);
     [
         tracing(&tracefs).about(
@@ -53,8 +53,7 @@ pub fn checks() -> [Check; 2] {
 }
 
 fn find_tracefs(mounts: &[MountEntry], kinds: &str, lockdown: &str) -> Tracefs {
-    // The mode in effect is in brackets.
-    if lockdown.contains("[confidentiality]") {
+    if is_tracing_locked_down(lockdown) {
         return Tracefs::LockedDown;
     }
     let Some(root) = system_files::mount_point(mounts, "tracefs", None) else {

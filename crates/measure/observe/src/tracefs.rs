@@ -10,11 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+use vmtax_model::{LOCKDOWN_FILE, is_tracing_locked_down};
 
 /// Where every kernel since 4.1 has a folder to mount it on.
 const USUAL: &str = "/sys/kernel/tracing";
-/// The kernel's lockdown modes, that in effect in brackets.
-const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 /// The PID namespace of the first process. Source: Linux, `include/uapi/linux/nsfs.h`, `PID_NS_INIT_INO`.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// Before all names of ours, so that another user's are never touched.
@@ -43,7 +42,7 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
     if !is_first_pid_namespace() {
         return Err(ProbeError::OtherPidNamespace);
     }
-    if is_locked_down(&fs::read_to_string(LOCKDOWN).unwrap_or_default()) {
+    if is_tracing_locked_down(&fs::read_to_string(LOCKDOWN_FILE).unwrap_or_default()) {
         return Err(ProbeError::LockedDown);
     }
     attached().or_else(unattached).ok_or_else(|| match geteuid().is_root() {
@@ -51,11 +50,6 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
         // Once it is mounted, only root may use it.
         false => ProbeError::NotPermitted { file: USUAL.into(), source: Errno::PERM.into() },
     })
-}
-
-/// Whether the kernel's lockdown mode, which its file has in brackets among those there are, closes its traces.
-fn is_locked_down(modes: &str) -> bool {
-    modes.contains("[confidentiality]")
 }
 
 /// Returns true where the kernel's own files have the PIDs that this process sees.
@@ -187,7 +181,7 @@ mod tests {
     #[test]
     fn lockdown_closes_traces_in_its_strictest_mode_alone() {
         let modes = ["none integrity [confidentiality]\n", "none [integrity] confidentiality\n", ""];
-        assert_eq!(modes.map(is_locked_down), [true, false, false]);
+        assert_eq!(modes.map(is_tracing_locked_down), [true, false, false]);
     }
 
     #[test]
