@@ -9,6 +9,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+/// Writes a file below a folder, with the folders above it.
+///
+/// # Errors
+/// A file or folder that cannot be made.
+pub fn put(folder: &Path, file: &str, text: &str) -> std::io::Result<()> {
+    let path = folder.join(file);
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::write(path, text)
+}
+
 /// A host with KVM of this class, on which nothing else was found.
 pub fn host(class: KvmClass) -> HostFacts {
     HostFacts {
@@ -109,7 +119,7 @@ impl KvmGuest {
 /// Tells a test that it runs again in namespaces of its own, and hands it something over.
 const AGAIN: &str = "VMTAX_TEST_AGAIN";
 
-/// What was handed over to a test that runs again by [`again_in_pid_namespace`].
+/// The path that was handed over to a test that runs again by [`again_in_pid_namespace`].
 pub fn handed_over() -> Option<std::ffi::OsString> {
     std::env::var_os(AGAIN)
 }

@@ -36,6 +36,7 @@ fn last(folder: PathBuf, pattern: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::testing::put;
 
     #[test]
     fn the_value_in_effect_is_read_and_what_the_host_lacks_is_left_out() {
@@ -49,9 +50,7 @@ mod tests {
             ("sys/devices/system/cpu/cpu1/online", "0\n"),
         ];
         for (file, text) in files {
-            let file = root.path().join(file);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
+            put(root.path(), file, text).unwrap();
         }
         let found = below(root.path());
         let value = |file: &str| found.get(file).map(String::as_str);

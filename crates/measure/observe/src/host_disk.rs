@@ -97,16 +97,12 @@ fn underlying(block: &Path, number: &str) -> Option<UnderlyingDevice> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-    use vmtax_model::testing::skipped;
+    use vmtax_model::testing::{put, skipped};
 
     /// A tree like /sys: a disk with a partition, a volume on that, a mirror of two disks.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        let put = |file: &str, text: &str| {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let put = |file: &str, text: &str| put(root.path(), file, text).unwrap();
         put("devices/vda/dev", "254:0\n");
         put("devices/vda/vda1/dev", "254:1\n");
         put("devices/vda/vda1/partition", "1\n");

@@ -101,14 +101,13 @@ fn named(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::testing::put;
 
     #[test]
     fn the_guests_own_counters_are_read() {
         let kvm = tempfile::tempdir().unwrap();
         for (file, text) in [("7-12/exits", "31\n"), ("7-12/halt_wait_hist", "1 2\n"), ("77-12/exits", "5\n")] {
-            let path = kvm.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            put(kvm.path(), file, text).unwrap();
         }
         fs::create_dir(kvm.path().join("7-12/vcpu0")).unwrap();
         assert_eq!(counters_in(kvm.path(), 7), Some(BTreeMap::from([("exits".to_owned(), 31)])));
@@ -118,11 +117,7 @@ mod tests {
     #[test]
     fn exits_and_halts_are_those_of_the_process() {
         let kvm = tempfile::tempdir().unwrap();
-        let put = |file: &str, text: &str| {
-            let path = kvm.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let put = |file: &str, text: &str| put(kvm.path(), file, text).unwrap();
         put("77-12/exits", "5\n");
         put("7-12/halt_exits", "9\n");
         assert_eq!(exits_in(kvm.path(), 7), None, "this KVM does not count exits");
@@ -138,11 +133,7 @@ mod tests {
     #[test]
     fn the_offset_is_exact_or_none() {
         let folder = tempfile::tempdir().unwrap();
-        let put = |file: &str, text: &str| {
-            let path = folder.path().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let put = |file: &str, text: &str| put(folder.path(), file, text).unwrap();
         assert_eq!(offset_in(folder.path(), 7), None);
         put("77-9/vcpu0/tsc-offset", "5\n");
         put("7-9/vcpu0/tsc-offset", "-1234\n");
