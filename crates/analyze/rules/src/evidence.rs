@@ -46,7 +46,7 @@ pub struct Evidence<'a> {
     pub vm: Option<&'a VmRates>,
     /// What its profile says, beside its counters.
     pub profile: Option<&'a ProfileFindings>,
-    /// What is known of the running VM.
+    /// The facts of the running VM.
     pub facts: Option<&'a VmFacts>,
     /// What was found on the host, where that is the question.
     pub checks: &'a [Check],

@@ -25,7 +25,7 @@ pub enum VmPart {
 enum Setting {
     /// There is nothing to set: no such part, no such file, no control group of the VM's own.
     Absent,
-    /// Its value; of a setting that has several values, each.
+    /// The value; of a setting that has several values, each.
     Values(Vec<String>),
     /// Nobody read it.
     Unknown,

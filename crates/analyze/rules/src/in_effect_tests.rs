@@ -100,7 +100,7 @@ fn tuned() -> (VmFacts, VmRates) {
     (facts, VmRates { settings, state: Some(RunState::Running), ..VmRates::default() })
 }
 
-/// What `read` makes of evidence of a tuned VM on a host that is tuned as the rule wants it.
+/// The result of `read` for evidence of a tuned VM on a host that is tuned as the rule wants it.
 fn with_tuned<T>(rule: &Rule, read: impl Fn(&Evidence<'_>) -> T) -> T {
     let (facts, rates) = tuned();
     let mut host = test_evidence::host();

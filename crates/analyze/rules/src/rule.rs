@@ -32,7 +32,7 @@ pub struct Finding {
     pub change: Option<LiveChange>,
     /// Where a remedy must not be set with this evidence.
     pub unfit: Option<SettingPlace>,
-    /// Which part of the VM it is about.
+    /// The part of the VM that it is about.
     pub part: VmPart,
 }
 

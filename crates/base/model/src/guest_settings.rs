@@ -12,10 +12,10 @@ pub struct GuestSettings {
     pub clock_source: String,
     /// Those that it can use.
     pub clock_sources: Vec<String>,
-    /// Its governor of idle states; null where it has none.
+    /// The governor of idle states; null where it has none.
     #[serde(default)]
     pub cpuidle_governor: Option<String>,
-    /// Its kernel's command line; null where the agent may not read it.
+    /// The kernel's command line; null where the agent may not read it.
     #[serde(default)]
     pub command_line: Option<String>,
     /// Its disks, of which it is known which of QEMU's they are.

@@ -55,18 +55,18 @@ pub struct ThreadGroup {
     pub folder: PathBuf,
     /// The content of its `cpuset.cpus`; null where it has no such file.
     pub cpus: Option<String>,
-    /// Whether the group has processes that are not the VM's.
+    /// True if the group has processes that are not the VM's.
     pub is_shared: bool,
 }
 
 /// A memory limit of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimit {
-    /// Its file: `memory.high`.
+    /// The file: `memory.high`.
     pub file: PathBuf,
     /// The limit, bytes.
     pub bytes: u64,
-    /// Whether the group has processes that are not the VM's.
+    /// True if the group has processes that are not the VM's.
     pub is_shared: bool,
 }
 
@@ -80,7 +80,7 @@ pub struct CpuQuota {
     pub quota: String,
     /// What removes it.
     pub unlimited: String,
-    /// Whether the group has processes that are not the VM's.
+    /// True if the group has processes that are not the VM's.
     #[serde(default)]
     pub is_shared: bool,
 }
@@ -94,7 +94,7 @@ pub struct CpuWeight {
     pub weight: u64,
     /// The kernel's default: 100, of version 1 1024.
     pub default: u64,
-    /// Whether the group has processes that are not the VM's.
+    /// True if the group has processes that are not the VM's.
     #[serde(default)]
     pub is_shared: bool,
 }

@@ -15,8 +15,8 @@ const API_VERSION: i32 = 12;
 /// The probe takes 0.2 s, on a loaded host up to 2 s, in an emulated one more; a KVM that takes longer is stuck where no signal
 /// reaches it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Of the rate at which this CPU counts natively: above it code runs by itself and is not interpreted. An emulating KVM has a
-/// thousandth; the load/store loop has more work per iteration. A ratio, since a host may be slow itself.
+/// The part of the rate at which this CPU counts natively, above which code runs by itself and is not interpreted. An emulating KVM
+/// has a thousandth; the load/store loop has more work per iteration. A ratio, since a host may be slow itself.
 const MIN_COUNT_RATIO: f64 = 0.05;
 const MIN_LOAD_STORE_RATIO: f64 = 0.02;
 /// Overrides the class that the probe finds: a name of [`KvmClass`] as in JSON.
@@ -24,7 +24,7 @@ const CLASS_VARIABLE: &str = "VMTAX_KVM_CLASS";
 
 /// Iterations per second of each loop, or how it failed.
 struct Rates {
-    /// Of this CPU, without KVM.
+    /// The rate of this CPU, without KVM.
     native_count: f64,
     kernel_count: Result<f64, String>,
     kernel_load_store: Result<f64, String>,

@@ -47,7 +47,7 @@ const QUANTUM: Duration = Duration::from_millis(30);
 /// CPU time below which a rate says nothing (a loaded host); then further quanta are added.
 const MIN_CPU_TIME: Duration = Duration::from_millis(3);
 const MAX_QUANTA: u32 = 3;
-/// How long a machine may take to its first iteration: where the host is emulated itself, longer than a quantum.
+/// The time that a machine may take to its first iteration: where the host is emulated itself, longer than a quantum.
 const MAX_START: Duration = Duration::from_secs(2);
 
 // Where things are in the guest's memory. Data, if any, is at 0.
@@ -122,7 +122,7 @@ impl MicroVm {
         Ok(Self { vcpu, _vm: vm, _pages: pages })
     }
 
-    /// How often it has gone round its loop.
+    /// The number of times that it has gone round its loop.
     fn iterations(&self) -> Result<u64, String> {
         let regs = self.vcpu.get_regs().map_err(|e| format!("KVM_GET_REGS: {e}"))?;
         Ok(u64::MAX - regs.rcx)

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Where `box/image` puts a guest's kernel and initramfs.
+/// The folder in which `box/image` puts a guest's kernel and initramfs.
 const GUEST: &str = "/srv/guest";
-/// Of libvirt's network `default`.
+/// The guest's address in libvirt's network `default`.
 const ADDRESS: &str = "192.168.122.10";
 /// A command that takes seconds elsewhere takes minutes in the box.
 const LIMIT_S: u64 = 400;
@@ -22,7 +22,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// With a disk on virtio-blk and one on virtio-scsi, and this load: see `box/guest-init`.
+    /// Starts one with a disk on virtio-blk and one on virtio-scsi, and this load: see `box/guest-init`.
     fn start(load: &str) -> Guest {
         let place = Place::new();
         let console = place.path("console");

@@ -36,7 +36,7 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
     },
 };
 
-/// How many times as long tracing makes requests, and that in words. Rounds with and without it differ by other load, too: it is
+/// The factor by which tracing makes requests longer, and that in words. Rounds with and without it differ by other load, too: it is
 /// blamed by its calibration alone, and without one by an interval.
 fn tracing_overhead(column: &LayerColumn) -> Option<(f64, String)> {
     const USE: &str = "take fractions from the rows, times from the untraced control";
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(findings("faster-variant", &Evidence { differences: &differences, ..Evidence::default() }), [""; 0]);
     }
 
-    /// What is said of requests that take 894 µs traced, so many times as long as untraced ones.
+    /// The sentence on requests that take 894 µs traced, so many times as long as untraced ones.
     fn tracing(ratio: f64, interval: Option<Interval>, corrected_ns: Option<f64>) -> Vec<String> {
         let mut column = column(&[(Layer::Device, State::Waiting, 894e3)]);
         column.observer = Some(Estimate { median: ratio, interval });

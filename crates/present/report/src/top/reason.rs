@@ -5,7 +5,7 @@ use vmtax_model::{Accelerator, VmRates};
 const NO_REQUESTS: &str = "no requests in the interval";
 const FROM_LEVEL_1: &str = "read from --level 1 on";
 
-/// Of a figure that every VM has.
+/// The reason for a figure that every VM has.
 pub(super) fn never(_: &VmRates, _: u8) -> String {
     String::new()
 }
@@ -29,7 +29,7 @@ pub(super) fn no_exits(vm: &VmRates, _: u8) -> String {
     .to_owned()
 }
 
-/// Of figures that QEMU or libvirt counts.
+/// The reason for figures that QEMU or libvirt counts.
 pub(super) fn no_requests(vm: &VmRates, _: u8) -> String {
     match (&vm.io, vm.monitor_timeout_s, &vm.no_monitor) {
         (Some(_), ..) => NO_REQUESTS.to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn no_requests(vm: &VmRates, _: u8) -> String {
     }
 }
 
-/// Of figures of the guest's agent.
+/// The reason for figures of the guest's agent.
 pub(super) fn no_agent(vm: &VmRates, level: u8) -> String {
     match (level, &vm.guest) {
         (0, _) => FROM_LEVEL_1,
