@@ -35,7 +35,7 @@ impl Recording {
 
     /// Takes files that are added to a trial afterwards.
     pub fn trial_files(&self, number: u32) -> TrialFiles {
-        TrialFiles::new(self.trial_folder(number))
+        TrialFiles::new(&self.folder, self.trial_folder(number))
     }
 
     /// A file of JSON that an observer left in the folder of a trial.

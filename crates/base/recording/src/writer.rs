@@ -112,7 +112,7 @@ impl Writer {
     /// # Errors
     /// [`RecordingError::Write`] when it cannot be made.
     pub fn trial_files(&self, number: u32) -> Result<TrialFiles, RecordingError> {
-        Ok(TrialFiles::new(self.trial_folder(number)?))
+        Ok(TrialFiles::new(&self.folder, self.trial_folder(number)?))
     }
 
     fn trial_folder(&self, number: u32) -> Result<PathBuf, RecordingError> {

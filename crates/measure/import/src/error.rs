@@ -11,14 +11,6 @@ pub enum ImportError {
     /// The recording cannot be written.
     #[error(transparent)]
     Recording(#[from] vmtax_recording::RecordingError),
-    /// What was found has no form as JSON.
-    #[error("{what} cannot be stored ({reason}): report this as a fault of vmtax")]
-    Unstorable {
-        /// The file of the recording.
-        what: &'static str,
-        /// Why.
-        reason: String,
-    },
     /// Of no known format.
     #[error(
         "{}: not a trace that is known: give trace.dat of trace-cmd, perf.data, QEMU's trace or the text of tracefs, `trace-cmd report` or `perf script`",

@@ -1,7 +1,6 @@
 //! The file of `vmtax agent observe`, added to the recording of its VM. Its guest is not trusted.
 
 use crate::error::ImportError;
-use crate::store::store;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -52,7 +51,7 @@ impl AddedGuest {
         let shows_kicks =
             host.vm.accelerator == Some(Accelerator::Kvm) && host.disks.iter().any(|disk| !disk.notify.is_empty());
         guest.missing.retain(|missing| !shows_kicks || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
-        store(&mut trial, files::GUEST_FACTS, &guest)?;
+        trial.store(files::GUEST_FACTS, &guest)?;
         Ok(added)
     }
 

@@ -16,7 +16,6 @@ mod qemu_records;
 mod requests;
 mod sides;
 mod source;
-mod store;
 mod survey;
 mod surveyed;
 mod vm;
@@ -27,7 +26,6 @@ pub use guest_file::{AddedGuest, read_guest_file};
 use requests::{Sides, StoredRequests};
 use source::SourceFile;
 use std::path::{Path, PathBuf};
-use store::store;
 use survey::survey;
 use surveyed::Surveyed;
 use vm::TracedVm;
@@ -86,7 +84,7 @@ impl Import {
         missing.extend(self.of_side(TraceSide::Host).filter(|file| !is_host(file)).map(sides::unused));
         missing.extend(self.files.iter().flat_map(Surveyed::missing));
         let files = self.files.iter().map(Surveyed::facts).collect();
-        store(trial, files::IMPORT, &ImportFacts { schema: SCHEMA, files, clocks, missing })
+        Ok(trial.store(files::IMPORT, &ImportFacts { schema: SCHEMA, files, clocks, missing })?)
     }
 
     fn of_side(&self, side: TraceSide) -> impl Iterator<Item = &Surveyed> {
@@ -101,11 +99,11 @@ impl Import {
         };
         let counts = exits::count(file, survey, &facts, file.mhz(self.settings.tsc_mhz)?)?;
         missing.extend(exits::missing(file, survey));
-        store(trial, files::EXITS, &counts)?;
+        trial.store(files::EXITS, &counts)?;
         let path = Some(file.path.display().to_string());
         let vm = Some(facts.clone());
         let observed = ProfileFacts { pid: facts.pid, file: path, vm, missing, ..ProfileFacts::default() };
-        store(trial, files::OBSERVED, &observed)?;
+        trial.store(files::OBSERVED, &observed)?;
         Ok(Some(facts))
     }
 }

@@ -4,7 +4,6 @@ use crate::clocks::{self, scaled, time_shift};
 use crate::error::ImportError;
 use crate::folder::{self, FolderInput};
 use crate::source::NANOSECONDS;
-use crate::store::store;
 use crate::surveyed::Surveyed;
 use vmtax_model::{GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files};
 use vmtax_recording::TrialFiles;
@@ -91,7 +90,7 @@ impl Sides<'_> {
             guest: on_guest,
             kvm_offset: None,
         };
-        store(trial, files::VM_TRACE, &trace)?;
+        trial.store(files::VM_TRACE, &trace)?;
         Ok(stored)
     }
 

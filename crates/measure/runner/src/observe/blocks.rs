@@ -143,8 +143,7 @@ impl Observer for BlockObserver {
             guest_costs,
             missing,
         };
-        let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
-        store.append(files::FACTS, &text).map_err(failed("storing the trace's facts"))
+        store.store(files::FACTS, &facts).map_err(failed("storing the trace's facts"))
     }
 }
 

@@ -1,6 +1,5 @@
 //! A running VM under every observer that the rights allow, one after another, so that none is in the figures of another.
 
-use super::observer::store;
 use super::wait::wait;
 use super::{profile, vm_layers};
 use crate::RunError;
@@ -47,9 +46,9 @@ pub fn diagnose(
     if is_running && per_s.is_none() {
         samples.missing.push(requests_not_counted(&samples));
     }
-    store(&mut open()?, files::VM_COUNTERS, &samples)?;
+    open()?.store(files::VM_COUNTERS, &samples)?;
     let not_observed = |name: &str, missing: Missing| -> Result<(), RunError> {
-        Ok(store(&mut open()?, name, &NotObserved { schema: SCHEMA, missing })?)
+        Ok(open()?.store(name, &NotObserved { schema: SCHEMA, missing })?)
     };
     let left = spec.time().mul_f64(1.0 - COUNTERS);
     if is_running && !stop.load(Ordering::Relaxed) {

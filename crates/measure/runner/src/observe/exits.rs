@@ -1,6 +1,5 @@
 //! The VM exits of a running guest: of a profile, or alone.
 
-use super::observer::store;
 use super::wait::wait;
 use crate::RunError;
 use std::collections::BTreeMap;
@@ -25,9 +24,8 @@ pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> 
         return Err(why.map_or(RunError::NoExits { pid: spec.pid }, RunError::from));
     }
     let missing = why.map(|why| Missing::for_error("VM exits by reason and device", &why)).into_iter().collect();
-    store(&mut files, files::EXITS, &counts)?;
-    Ok(store(
-        &mut files,
+    files.store(files::EXITS, &counts)?;
+    Ok(files.store(
         files::OBSERVED,
         &ProfileFacts { pid: spec.pid, program, vm: facts, missing, ..ProfileFacts::default() },
     )?)

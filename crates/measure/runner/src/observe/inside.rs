@@ -59,7 +59,6 @@ impl Observer for InsideObserver {
             beats,
             missing,
         };
-        let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the guest's samples"))?;
-        store.append(files::INSIDE, &text).map_err(failed("storing the guest's samples"))
+        store.store(files::INSIDE, &facts).map_err(failed("storing the guest's samples"))
     }
 }

@@ -81,9 +81,3 @@ pub(super) fn unstorable(error: &RecordingError) -> MachineError {
     let source = io::Error::other(error.to_string());
     MachineError::System { what: "storing what was observed".to_owned(), source }
 }
-
-/// Appends a value as JSON to the files of a trial.
-pub(super) fn store<T: serde::Serialize>(files: &mut TrialFiles, name: &str, value: &T) -> Result<(), MachineError> {
-    let bytes = serde_json::to_vec(value).map_err(failed("storing what was observed"))?;
-    files.append(name, &bytes).map_err(|e| unstorable(&e))
-}

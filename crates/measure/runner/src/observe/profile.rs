@@ -2,7 +2,7 @@
 //! sampler runs in its own thread; what one of them cannot observe is recorded as missing.
 
 use super::exits::Exits;
-use super::observer::{Observer, failed, store};
+use super::observer::{Observer, failed};
 use super::wait::wait;
 use std::cell::Cell;
 use std::io;
@@ -157,7 +157,7 @@ impl Profiler {
         match events {
             Some(Ok((facts, lacking))) => {
                 missing.extend(lacking);
-                store(files, files::SCHEDULE, &facts)?;
+                files.store(files::SCHEDULE, &facts)?;
             }
             Some(Err(why)) => {
                 missing.push(Missing::for_error("the scheduler's events and system calls", &why));
@@ -182,21 +182,21 @@ impl Profiler {
         if on_cpu.profile.total() == 0 && wall.is_none() {
             return Err(ProbeError::Idle { pid, seconds: on_cpu.seconds }.into());
         }
-        store(files, files::ON_CPU, &on_cpu)?;
-        uses.map_or(Ok(()), |uses| store(files, files::CPU_USE, &uses))?;
-        wall.map_or(Ok(()), |wall| store(files, files::WALL_CLOCK, &wall))?;
+        files.store(files::ON_CPU, &on_cpu)?;
+        uses.map_or(Ok(()), |uses| files.store(files::CPU_USE, &uses))?;
+        wall.map_or(Ok(()), |wall| files.store(files::WALL_CLOCK, &wall))?;
         if let Some((counts, why)) = exits {
             missing.extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));
-            store(files, files::EXITS, &counts)?;
+            files.store(files::EXITS, &counts)?;
         }
         match code {
-            Some(Ok(code)) => store(files, files::GUEST_CODE, &code)?,
+            Some(Ok(code)) => files.store(files::GUEST_CODE, &code)?,
             Some(Err(why)) => missing.push(why),
             None => {}
         }
         let (state, process_stop) = (vm.run_state(), process_stop(pid));
         let facts = ProfileFacts { pid, program, file: None, vm: facts, state, process_stop, missing };
-        Ok(store(files, files::OBSERVED, &facts)?)
+        Ok(files.store(files::OBSERVED, &facts)?)
     }
 }
 

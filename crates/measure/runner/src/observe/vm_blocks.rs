@@ -1,7 +1,6 @@
 //! The block requests of a VM that runs already, or its packets, traced from the host alone.
 
 use super::guest_trace::GuestTrace;
-use super::observer::store;
 use crate::RunError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -66,7 +65,7 @@ pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) ->
         guest: None,
         kvm_offset,
     };
-    Ok(store(&mut files, files::VM_TRACE, &trace)?)
+    Ok(files.store(files::VM_TRACE, &trace)?)
 }
 
 /// The devices whose requests are traced.
