@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct TracedDisk {
     /// The path of its device among QEMU's objects, as `/machine/peripheral/disk0/virtio-backend`; empty where it is not known.
     pub device: String,
+    /// The path of the virtio-scsi controller that has it, as `/machine/peripheral/scsi0/virtio-backend`; empty for a disk of another
+    /// bus, or where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub controller: String,
     /// The disk.
     pub disk: VmDisk,
     /// Its file on the host; empty where the image's format puts the guest's bytes elsewhere in the file.

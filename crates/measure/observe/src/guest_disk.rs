@@ -33,7 +33,7 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name, "req") })
 }
 
-/// All virtio-blk disks of this guest, by name.
+/// All disks of this guest on virtio-blk and virtio-scsi, by name.
 pub fn guest_disks() -> Vec<ObservedDisk> {
     let mut disks = disks_in(Path::new("/sys/block"), &fs::read_to_string("/proc/interrupts").unwrap_or_default());
     disks.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
@@ -50,8 +50,17 @@ fn disks_in(block: &Path, interrupts: &str) -> Vec<ObservedDisk> {
 fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
     let text = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let file_name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
-    let device = fs::canonicalize(folder.join("device")).ok()?;
-    (file_name(&fs::canonicalize(device.join("driver")).ok()?)? == "virtio_blk").then_some(())?;
+    // Of a SCSI disk `virtio2/host0/target0:0:0/0:0:0:0`, of which the first is the device that has the queues.
+    let disk = fs::canonicalize(folder.join("device")).ok()?;
+    let is_driven_by = |device: &Path, driver: &str| {
+        fs::canonicalize(device.join("driver")).is_ok_and(|own| own.file_name().is_some_and(|name| name == driver))
+    };
+    let queues = |device: &&Path| match device {
+        device if is_driven_by(device, "virtio_blk") => Some("req"),
+        device if is_driven_by(device, "virtio_scsi") => Some("request"),
+        _ => None,
+    };
+    let (device, queues) = disk.ancestors().take(4).find_map(|device| Some((device, queues(&device)?)))?;
     let number = text(&folder.join("dev"));
     let (major, minor) = number.split_once(':')?;
     let on_pci = device.parent().filter(|parent| parent.join("resource").exists());
@@ -62,7 +71,7 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
         regions: on_pci.map_or_else(Vec::new, |pci| regions(&text(&pci.join("resource")))),
         disk: GuestDisk {
             device: kernel_number(major.parse().ok()?, minor.parse().ok()?),
-            interrupts: of_device(interrupts, &file_name(&device)?, "req"),
+            interrupts: of_device(interrupts, &file_name(device)?, queues),
         },
     })
 }
@@ -83,8 +92,8 @@ pub(crate) fn kernel_number(major: u32, minor: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
 }
 
-/// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own, else the shared
-/// line, on which the device stands as `virtio1`, perhaps among others.
+/// The interrupts of a virtio device's queues of this name: `virtio1-req.0` where each queue has its own (`virtio1-request` each on
+/// virtio-scsi), else the shared line, on which the device stands as `virtio1`, perhaps among others.
 pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32> {
     let with = |wanted: &dyn Fn(&str) -> bool| -> Vec<u32> {
         let lines = interrupts.lines().filter(|line| line.split([' ', ',', '\t']).any(wanted));
@@ -93,7 +102,9 @@ pub(crate) fn of_device(interrupts: &str, device: &str, queues: &str) -> Vec<u32
     let queue = format!("{device}-{queues}");
     // With one vector for all queues the kernel names it after them together.
     let together = format!("{device}-virtqueues");
-    let own = with(&|word| word.strip_prefix(&queue).is_some_and(|rest| rest.starts_with('.')) || word == together);
+    let own = with(&|word| {
+        word.strip_prefix(&queue).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) || word == together
+    });
     if own.is_empty() { with(&|word| word == device) } else { own }
 }
 

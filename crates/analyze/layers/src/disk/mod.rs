@@ -11,3 +11,4 @@ pub(crate) mod levels;
 pub(crate) mod qemu_log;
 pub(crate) mod request;
 pub(crate) mod rwbs;
+pub(crate) mod scsi;

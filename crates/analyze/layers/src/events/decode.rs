@@ -4,6 +4,7 @@ use super::calls::is_wait;
 use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
 use crate::disk::header::kind_of_header;
+use crate::disk::scsi::ScsiRequest;
 use crate::net::is_call_of_network;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,6 +19,8 @@ struct Probe {
     address: Option<Field>,
     sector: Option<Field>,
     queue: Option<Field>,
+    queue_since_10_1: Option<Field>,
+    scsi: Option<Field>,
     kind: Option<Field>,
     device: Option<Field>,
     offset: Option<Field>,
@@ -55,6 +58,8 @@ impl Readers {
                 sector: field("sector"),
                 // A virtqueue, or the backend's part of a queue.
                 queue: field("vq").or_else(|| field("client")),
+                queue_since_10_1: field("vq_since_10_1"),
+                scsi: field("request"),
                 kind: field("type"),
                 device: field("device"),
                 offset: field("offset"),
@@ -205,6 +210,12 @@ impl Readers {
         let number = |field: Option<Field>| field.and_then(|f| f.unsigned(event.data));
         let sector = || number(probe.sector).map(|s| s.wrapping_mul(SECTOR));
         let head = probe.head.and_then(|head| head.bytes(event.data));
+        if let Some(request) = probe.scsi {
+            let ScsiRequest { element, kind, offset } = ScsiRequest::read(request.bytes(event.data)?)?;
+            // What lies where the other versions of QEMU have it is no address, and gives 0.
+            let queue = [probe.queue, probe.queue_since_10_1].into_iter().filter_map(number).find(|queue| *queue != 0);
+            return Some(Mark { address: Some(element), kind: Some(kind), offset, bytes: 1, queue, ..Mark::default() });
+        }
         (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
             kind: number(probe.kind).map(kind_of_header),

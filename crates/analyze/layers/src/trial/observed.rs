@@ -71,7 +71,7 @@ impl GuestSide {
 
 fn reason(why: NotShared) -> &'static str {
     match why {
-        NotShared::NoRequest => "no virtio-blk disk of the guest had a request while it traced",
+        NotShared::NoRequest => "no disk of the guest on virtio-blk or virtio-scsi had a request while it traced",
         NotShared::NothingInCommon => {
             "it has no requests in common with the host's: it is of another VM, or they did not trace at the same time"
         }
@@ -81,8 +81,8 @@ fn reason(why: NotShared) -> &'static str {
     }
 }
 
-/// Which of the guest's disks is which of QEMU's devices: by the address of its doorbell; where QEMU does not tell that, by
-/// its requests.
+/// Which of the guest's disks is which of QEMU's devices: by the address of its doorbell; where QEMU does not tell that, or several
+/// disks have one controller, by its requests.
 fn same_disks(
     shared: &SharedRequests<'_>,
     map: &ClockMap,
@@ -96,7 +96,11 @@ fn same_disks(
                 |(first, length): &(u64, u64), at: u64| at.checked_sub(*first).is_some_and(|at| at < *length);
             known.notify.iter().any(|(at, _)| disk.regions.iter().any(|region| is_within(region, *at)))
         };
-        let rings = devices.iter().position(|(_, known)| known.as_ref().is_some_and(has_doorbell));
+        let with_doorbell = |(number, (_, known)): (usize, &(&String, Option<TracedDisk>))| {
+            known.as_ref().is_some_and(has_doorbell).then_some(number)
+        };
+        let mut ring = devices.iter().enumerate().filter_map(with_doorbell);
+        let rings = ring.next().filter(|_| ring.next().is_none());
         let shown = || shared.shown_by_disk(number, map).into_iter().max_by_key(|(_, count)| *count);
         if let Some(device) = rings.or_else(|| shown().map(|(device, _)| device)) {
             same.entry(device).or_insert_with(|| disk.clone());

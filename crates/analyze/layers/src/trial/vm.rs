@@ -129,7 +129,8 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     };
     let with: Vec<(&String, Option<TracedDisk>)> = devices.iter().map(|device| (device, of(device))).collect();
     let without = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
-    let is_followed = |disk: &&TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND);
+    let is_followed =
+        |disk: &&TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND) || !disk.controller.is_empty();
     let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(is_followed);
     let named = |disk: &TracedDisk| match disk.device.as_str() {
         "" => disk.disk.file.display().to_string(),
@@ -231,7 +232,7 @@ fn scsi_number(id: &str) -> Option<u32> {
 fn of_another_bus(disk: &str) -> Missing {
     Missing {
         what: format!("requests of {disk}"),
-        why: "it is no virtio-blk disk, and only the requests of those are followed".to_owned(),
+        why: "only the requests of disks on virtio-blk and virtio-scsi are followed".to_owned(),
         fix: "`vmtax top --level 1` shows how long its requests take in QEMU".to_owned(),
     }
 }
@@ -335,7 +336,13 @@ mod tests {
             own_device: None,
             extents: None,
         };
-        TracedDisk { device: String::new(), disk, host: HostDisk::default(), notify: vec![(0, 4)] }
+        TracedDisk {
+            device: String::new(),
+            controller: String::new(),
+            disk,
+            host: HostDisk::default(),
+            notify: vec![(0, 4)],
+        }
     }
 
     #[test]

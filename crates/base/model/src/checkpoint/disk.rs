@@ -39,7 +39,7 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     ];
     Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
     Host QemuPop "virtqueue pop", Qemu, ALWAYS, [
-        Source::Qemu("pop"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
+        Source::Qemu("pop"), Source::Qemu("scsi"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
     ];
     Host QemuSubmit "I/O submission", Qemu, ALWAYS, [
         Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")

@@ -29,9 +29,15 @@ pub(crate) fn traced(
 ) -> Vec<TracedDisk> {
     let traced = |(device, disk): (Option<String>, VmDisk)| {
         let device = device.or_else(|| device_of(arguments, &disk.file)).unwrap_or_default();
-        let id = device.strip_prefix(PERIPHERAL).map(|id| id.trim_end_matches(BACKEND));
+        let controller = match monitor {
+            _ if device.is_empty() || device.ends_with(BACKEND) => None,
+            Some(monitor) => monitor.bus_of(&device).and_then(|bus| virtio_controller(&bus)),
+            None => controller_of(arguments, &device),
+        };
+        let virtio = controller.as_ref().unwrap_or(&device);
+        let id = virtio.strip_prefix(PERIPHERAL).map(device_path);
         let notify = monitor.zip(id).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
-        TracedDisk { device, disk, host: HostDisk::default(), notify }
+        TracedDisk { controller: controller.unwrap_or_default(), device, disk, host: HostDisk::default(), notify }
     };
     devices(pid, monitor, files, arguments).into_iter().map(traced).collect()
 }
@@ -71,7 +77,9 @@ fn devices(
 fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, VmDisk)> {
     let inserted = device.get("inserted")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let qdev = text(&device["qdev"]);
+    // Of a device that has an ID itself, as a SCSI disk, that alone is given; of one within another its path.
+    let by_id = |name: String| if name.starts_with('/') { name } else { format!("{PERIPHERAL}{name}") };
+    let path = text(&device["qdev"]).map(by_id);
     let disk = VmDisk {
         id: name_of(&device["qdev"], &device["device"], &inserted["node-name"]),
         file: host_file(inserted["file"].as_str()?),
@@ -79,12 +87,38 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
         direct: inserted["cache"]["direct"].as_bool(),
         read_only: inserted["ro"].as_bool().unwrap_or(false),
         aio: None,
-        iothread: qdev.as_deref().and_then(|path| monitor.iothread_of(device_path(path))),
+        iothread: path.as_deref().and_then(|path| iothread(monitor, path)),
         host_device: None,
         own_device: None,
         extents: None,
     };
-    Some((qdev, disk))
+    Some((path, disk))
+}
+
+/// The iothread of a disk's device, or of the controller that has it.
+fn iothread(monitor: &Monitor, device: &str) -> Option<String> {
+    let of_controller = || monitor.iothread_of(device_path(&virtio_controller(&monitor.bus_of(device)?)?));
+    monitor.iothread_of(device_path(device)).or_else(of_controller)
+}
+
+/// The virtio controller of a bus: `/machine/peripheral/scsi0/virtio-backend/scsi0.0` is one of a virtio-scsi controller.
+fn virtio_controller(bus: &str) -> Option<String> {
+    let (controller, _) = bus.rsplit_once('/')?;
+    controller.ends_with(BACKEND).then(|| controller.to_owned())
+}
+
+/// The virtio-scsi controller to whose bus the command line puts a device with an ID: the one named, else the first.
+fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
+    let id = device.strip_prefix(PERIPHERAL)?;
+    let own = arguments.properties("device").find(|own| own.get("id") == Some(id))?;
+    own.first("driver")?.starts_with("scsi-").then_some(())?;
+    let bus = own.get("bus").map(|bus| bus.split('.').next().unwrap_or_default().to_owned());
+    let is_it = |one: &Properties| {
+        let is_virtio = one.first("driver").is_some_and(|driver| driver.starts_with("virtio-scsi"));
+        is_virtio && bus.as_deref().is_none_or(|bus| one.get("id") == Some(bus))
+    };
+    let controller = arguments.properties("device").find(is_it)?;
+    Some(format!("{PERIPHERAL}{}{BACKEND}", controller.get("id")?))
 }
 
 /// The device with an ID that the command line puts on a file, by its path among QEMU's objects.

@@ -52,6 +52,12 @@ impl Monitor {
         Some(object.as_str()?.rsplit_once('/')?.1.to_owned())
     }
 
+    /// The path of the bus that a device is on, by the device's own path.
+    pub(crate) fn bus_of(&self, path: &str) -> Option<String> {
+        let bus = self.execute_with("qom-get", &json!({ "path": path, "property": "parent_bus" })).ok()?;
+        bus.as_str().filter(|bus| !bus.is_empty()).map(str::to_owned)
+    }
+
     /// QEMU's version: "7.2.22 (Debian 1:7.2+dfsg-7)".
     pub(crate) fn version(&self) -> Result<String, MachineError> {
         let answer = self.execute("query-version")?;
