@@ -85,7 +85,7 @@ pub struct ObservedGuest {
     pub begin: u64,
     /// When it ended, guest ticks.
     pub end: u64,
-    /// Its virtio-blk disks.
+    /// Its disks on virtio-blk and virtio-scsi.
     pub disks: Vec<ObservedDisk>,
     /// Whether the trace reached the most bytes that are kept.
     pub full: bool,
@@ -93,7 +93,7 @@ pub struct ObservedGuest {
     pub missing: Vec<Missing>,
 }
 
-/// A virtio-blk disk as its guest has it.
+/// A disk on virtio-blk or virtio-scsi as its guest has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedDisk {
     /// As the guest's kernel calls it, as `vda`.
@@ -224,7 +224,7 @@ pub struct VmLayers {
     pub packets: Vec<VmPackets>,
     /// The disks that had no request, or the taps that had no packet.
     pub idle: Vec<String>,
-    /// The disks whose requests are not followed, whether they had any or not: no virtio-blk disks.
+    /// The disks whose requests are not followed, whether they had any or not: on neither virtio-blk nor virtio-scsi.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_followed: Vec<String>,
     /// What could not be observed of any disk.

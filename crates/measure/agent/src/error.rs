@@ -26,7 +26,9 @@ pub enum AgentError {
     #[error("no channel to the controller: this kernel has neither a virtio-serial port '{PORT}' nor {console}", console = .0.display())]
     NoChannel(PathBuf),
     /// Nothing to trace.
-    #[error("this guest has no virtio-blk disk: `vmtax agent observe` traces the requests of virtio-blk disks alone")]
+    #[error(
+        "this guest has no disk on virtio-blk or virtio-scsi: `vmtax agent observe` traces the requests of those alone"
+    )]
     NoDisk,
     /// This kernel, or this user, cannot trace.
     #[error(transparent)]

@@ -17,7 +17,7 @@ const CPU_KIB: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// Bytes of the trace that are kept; then tracing ends.
 const MAX_BYTES: u64 = 512 << 20;
 
-/// A trace of this kernel's virtio-blk disks that is ready to begin. Dropped, it leaves nothing in the guest.
+/// A trace of this kernel's disks on virtio-blk and virtio-scsi that is ready to begin. Dropped, it leaves nothing in the guest.
 pub struct GuestObserver {
     disks: Vec<ObservedDisk>,
     tracer: Tracer,
@@ -27,7 +27,7 @@ impl GuestObserver {
     /// Makes the tracefs instance.
     ///
     /// # Errors
-    /// [`AgentError`] where there is no virtio-blk disk, or this user may not trace.
+    /// [`AgentError`] where there is none of these disks, or this user may not trace.
     pub fn start() -> Result<GuestObserver, AgentError> {
         let disks = guest_disks();
         if disks.is_empty() {

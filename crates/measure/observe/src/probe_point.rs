@@ -1,7 +1,7 @@
 //! A point of a VMM that a request passes, as the VMM's own table describes it.
 
 /// A point: an exported function of the VMM.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct ProbePoint {
     /// The event it makes. Points of one event have the same fields.
     pub event: &'static str,

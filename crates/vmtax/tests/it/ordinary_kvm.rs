@@ -22,27 +22,32 @@ struct Guest {
 }
 
 impl Guest {
-    /// Starts one with a disk on virtio-blk and one on virtio-scsi, and this load: see `box/guest-init`.
+    /// Starts one with a disk on virtio-blk, one on virtio-scsi and one on SATA, and this load: see `box/guest-init`.
     fn start(load: &str) -> Guest {
         let place = Place::new();
         let console = place.path("console");
-        let [disk, other] = ["disk.raw", "other.raw"].map(|name| place.put(name, vec![7; 64 << 20]));
-        fs::File::open(&disk).unwrap().sync_all().unwrap();
+        let [disk, scsi, sata] = ["disk.raw", "scsi.raw", "sata.raw"].map(|name| place.put(name, vec![7; 64 << 20]));
+        for followed in [&disk, &scsi] {
+            fs::File::open(followed).unwrap().sync_all().unwrap();
+        }
         let xml = |name: &str| {
             format!(
                 "<domain type='kvm'><name>{name}</name><memory unit='MiB'>384</memory><vcpu>1</vcpu><iothreads>1</iothreads>\
                  <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{GUEST}/vmlinuz</kernel><initrd>{GUEST}/initramfs</initrd>\
-                 <cmdline>console=ttyS0 quiet mitigations=off load={load} address={ADDRESS}</cmdline></os>\
+                 <cmdline>console=ttyS0 quiet mitigations=off {load} address={ADDRESS}</cmdline></os>\
                  <features><acpi/><apic/></features><cpu mode='host-passthrough'/><devices>\
                  <controller type='scsi' index='0' model='virtio-scsi'><driver queues='2' iothread='1'/></controller>\
                  <disk type='file' device='disk'><driver name='qemu' type='raw' cache='none' io='native'/>\
                  <source file='{}'/><target dev='vda' bus='virtio'/></disk>\
-                 <disk type='file' device='disk'><driver name='qemu' type='raw'/>\
+                 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='none' io='native'/>\
                  <source file='{}'/><target dev='sda' bus='scsi'/></disk>\
+                 <disk type='file' device='disk'><driver name='qemu' type='raw'/>\
+                 <source file='{}'/><target dev='sdb' bus='sata'/></disk>\
                  <interface type='network'><source network='default'/><model type='virtio'/></interface>\
                  <serial type='file'><source path='{}'/></serial></devices></domain>",
                 disk.display(),
-                other.display(),
+                scsi.display(),
+                sata.display(),
                 console.display()
             )
         };
@@ -68,9 +73,10 @@ impl Guest {
     }
 }
 
-/// One whose guest reads and writes its disk, 50 requests a second.
+/// One whose guest reads and writes its disks on virtio-blk and virtio-scsi, 50 and 25 requests a second.
 fn loaded() -> MutexGuard<'static, Guest> {
-    static LOADED: LazyLock<Mutex<Guest>> = LazyLock::new(|| Mutex::new(Guest::start("disk:/dev/vda:50:70")));
+    static LOADED: LazyLock<Mutex<Guest>> =
+        LazyLock::new(|| Mutex::new(Guest::start("load=disk:/dev/vda:50:70 load=disk:/dev/sda:25:50")));
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -98,22 +104,27 @@ fn every_exit_has_a_name_and_a_halted_vcpu_costs_nothing() {
 
 #[test]
 #[ignore = "needs the box"]
-fn each_request_of_a_libvirt_domains_disk_is_followed_and_another_disk_is_named() {
+fn each_request_of_a_libvirt_domains_virtio_disks_is_followed_and_another_disk_is_named() {
     let vm = loaded();
     let found = vm.findings(&format!("layers --vm {} --duration 6", vm.name()));
     let requests = found["requests"].as_array().unwrap();
-    assert!(requests.len() >= 2, "reads and writes: {found:#}");
+    let of = |disk: &str, kind: &str| {
+        requests.iter().find(|of_kind| of_kind["disk"] == disk && of_kind["kind"] == kind).cloned().unwrap_or_default()
+    };
     for (of_kind, column) in requests.iter().zip(found["layers"]["columns"].as_array().unwrap()) {
-        assert_eq!(of_kind["disk"], "vda");
         let (all, followed) = (number(&of_kind["requests"]), number(&of_kind["followed"]));
         assert!(followed >= 0.999 * all, "{:#}", column["matched"]);
         assert!(!column["matched"]["rejected"].to_string().contains("violation"), "{:#}", column["matched"]);
         let explained: f64 = column["rows"].as_array().unwrap().iter().map(|row| number(&row["percent"])).sum();
         assert!((98.0..=102.0).contains(&explained), "{explained}: {:#}", column["rows"]);
     }
-    assert_eq!(found["not_followed"], value!(["sda"]));
-    let reads = requests.iter().find(|of_kind| of_kind["kind"] == "read").unwrap();
-    assert!(number(&reads["requests"]) > 50.0 && !reads["davg"].is_null(), "{reads:#}");
+    assert_eq!(found["not_followed"], value!(["sdb"]));
+    for (disk, kind, least) in
+        [("vda", "read", 50.0), ("vda", "write", 20.0), ("sda", "read", 20.0), ("sda", "write", 20.0)]
+    {
+        let of_kind = of(disk, kind);
+        assert!(number(&of_kind["requests"]) > least && !of_kind["davg"].is_null(), "{disk}, {kind}: {found:#}");
+    }
 }
 
 #[test]

@@ -36,13 +36,8 @@ impl Follow<'_> {
             View::Blind | View::Host => {}
         }
         let popped = self.popped(part)?;
-        // A push does not tell which device's it is, so an offset may be chance: by the address that no other has since its pop.
-        let element = popped.and_then(|(at, pop)| Some((at, pop.mark.address?)));
-        let pushed = self.identified(Checkpoint::QemuPush, part, |at, p| match element {
-            Some((popped, address)) => at >= popped && p.mark.address == Some(address),
-            None => p.mark.offset == Some(part.at_device()),
-        })?;
-        let submit = self.identified(Checkpoint::QemuSubmit, part, |_, p| p.mark.covers(part.offset))?;
+        let pushed = self.pushed(part, popped)?;
+        let submit = self.identified(Checkpoint::QemuSubmit, part, |p| p.mark.covers(part.offset))?;
         let taken = [(Checkpoint::QemuPop, popped), (Checkpoint::QemuSubmit, submit), (Checkpoint::QemuPush, pushed)];
         for (checkpoint, found) in taken {
             found.into_iter().for_each(|(at, passing)| path.set(checkpoint, at, PassedBy::Thread(passing.tid)));
@@ -56,14 +51,25 @@ impl Follow<'_> {
 
     /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
     fn popped(&self, part: &GuestRequest) -> Found<Passing> {
-        let named = |_, p: &Passing| p.mark.offset == Some(part.at_device());
+        let named = |p: &Passing| p.mark.offset == Some(part.at_device());
         let popped = self.identified(Checkpoint::QemuPop, part, named)?;
         if popped.is_some() || !self.params.alone {
             return Ok(popped);
         }
         let pushed = self.identified(Checkpoint::QemuPush, part, named)?;
         let Some(queue) = pushed.and_then(|(_, push)| push.mark.queue) else { return Ok(None) };
-        self.identified(Checkpoint::QemuPop, part, |_, p| p.mark.offset.is_none() && p.mark.queue == Some(queue))
+        self.identified(Checkpoint::QemuPop, part, |p| p.mark.offset.is_none() && p.mark.queue == Some(queue))
+    }
+
+    /// The request's push: the first since its pop at the address that no other has from pop to push; by its offset where that is not
+    /// known.
+    fn pushed(&self, part: &GuestRequest, popped: Option<(u64, Passing)>) -> Found<Passing> {
+        let Some((at, Some(address))) = popped.map(|(at, pop)| (at, pop.mark.address)) else {
+            return self.identified(Checkpoint::QemuPush, part, |p| p.mark.offset == Some(part.at_device()));
+        };
+        let own = |p: &Passing| p.mark.address == Some(address);
+        let since = self.host.passed.at(Checkpoint::QemuPush).within(at, self.late(part)).find(|(_, p)| own(p));
+        since.map_or_else(|| self.identified(Checkpoint::QemuPush, part, own), |(at, push)| Ok(Some((at, *push))))
     }
 
     fn early(&self, part: &GuestRequest) -> u64 {
@@ -76,17 +82,17 @@ impl Follow<'_> {
 
     /// The first event that is the request's by what identifies it, while the request is in flight as well as the
     /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
-    fn identified(&self, at: Checkpoint, part: &GuestRequest, is: impl Fn(u64, &Passing) -> bool) -> Found<Passing> {
+    fn identified(&self, at: Checkpoint, part: &GuestRequest, is: impl Fn(&Passing) -> bool) -> Found<Passing> {
         let past = self.host.passed.at(at);
         let (early, late) = (self.early(part), self.late(part));
-        if let Some((at, event)) = past.within(early, late).find(|(at, e)| is(*at, e)) {
+        if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
             return Ok(Some((at, *event)));
         }
         if self.params.view == View::Host {
             return Ok(None); // on one clock nothing is outside
         }
         let slack = self.params.slack;
-        let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(at, e)| is(*at, e));
+        let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(_, e)| is(e));
         // It may be another request's, for the same bytes shortly before or after.
         let twice = |(_, p): (u64, &GuestRequest)| *p != *part && p.overlaps(part.offset, part.bytes);
         match outside {
@@ -97,13 +103,13 @@ impl Follow<'_> {
 
     /// What the host's block layer did for it.
     pub(super) fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
-        let mine = |_, p: &Passing| p.mark.overlaps(part.offset, part.bytes);
+        let mine = |p: &Passing| p.mark.overlaps(part.offset, part.bytes);
         let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else { return Ok(()) };
         let by = if self.host.threads.contains(&issue.tid) { PassedBy::Thread(issue.tid) } else { PassedBy::Host };
         path.set(Checkpoint::HostIssue, at, by);
         // The host may have split it: it is done when its last segment is.
         let completes = self.host.passed.at(Checkpoint::HostComplete);
-        if let Some((at, _)) = completes.within(at, self.late(part)).filter(|(at, p)| mine(*at, p)).last() {
+        if let Some((at, _)) = completes.within(at, self.late(part)).filter(|(_, p)| mine(p)).last() {
             path.set(Checkpoint::HostComplete, at, PassedBy::Host);
         }
         Ok(())

@@ -216,7 +216,7 @@ fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
     let Some(id) = id else { return path.strip_prefix("/machine/").unwrap_or(path).to_owned() };
     let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
     let virtio = || Some(format!("vd{}", letters(id.strip_prefix(LIBVIRT)?.parse().ok()?)));
-    let scsi = || Some(format!("sd{}", letters(scsi_number(id)?)));
+    let scsi = || Some(format!("sd{}", letters(scsi_number(id).or_else(|| sata_number(id))?)));
     Some(id).filter(|_| is_libvirt).and_then(|_| virtio().or_else(scsi)).unwrap_or_else(|| id.to_owned())
 }
 
@@ -227,6 +227,13 @@ fn scsi_number(id: &str) -> Option<u32> {
     let (controller, _, _, unit) = (parts.next()??, parts.next()??, parts.next()??, parts.next()??);
     (parts.next().is_none() && unit < 16 && unit != 7).then_some(())?;
     controller.checked_mul(15)?.checked_add(unit - u32::from(unit > 7))
+}
+
+/// The same of a SATA disk by `sata0-0-1`: controller, bus, unit. Six units a controller.
+fn sata_number(id: &str) -> Option<u32> {
+    let mut parts = id.strip_prefix("sata")?.split('-').map(|part| part.parse::<u32>().ok());
+    let (controller, _, unit) = (parts.next()??, parts.next()??, parts.next()??);
+    (parts.next().is_none() && unit < 6).then(|| controller.checked_mul(6)?.checked_add(unit)).flatten()
 }
 
 fn of_another_bus(disk: &str) -> Missing {
@@ -353,6 +360,9 @@ mod tests {
         assert_eq!(of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)), "sdd");
         assert_eq!(of("/machine/peripheral/scsi1-0-0-8", "", Some(Manager::Libvirt)), "sdw");
         assert_eq!(of("/machine/peripheral/scsi0-0-0-7", "", Some(Manager::Libvirt)), "scsi0-0-0-7");
+        assert_eq!(of("sata0-0-1", "sata0-0-1", Some(Manager::Libvirt)), "sdb");
+        assert_eq!(of("/machine/peripheral/sata1-0-5", "", Some(Manager::Libvirt)), "sdl");
+        assert_eq!(of("sata0-0-6", "sata0-0-6", Some(Manager::Libvirt)), "sata0-0-6");
         assert_eq!(of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)), "scsi0");
         assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
         assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");

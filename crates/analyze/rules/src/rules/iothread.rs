@@ -10,7 +10,7 @@ const IOTHREAD: Remedy<&str> = Remedy {
     setting: "iothread",
     value: "on",
     action: "Give the disk an iothread of its own",
-    line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+    line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
     cost: Some(ChangeCost::VmRestart),
     read_back: "QMP query-iothreads",
     undo: "leave iothread= out",

@@ -70,7 +70,7 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
             setting: "iothread",
             value: "on",
             action: "Give each disk an iothread of its own, so that the main loop holds the lock less",
-            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
             cost: Some(ChangeCost::VmRestart),
             read_back: "QMP query-iothreads",
             undo: "leave iothread= out",

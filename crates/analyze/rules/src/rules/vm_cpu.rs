@@ -164,7 +164,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
             setting: "iothread",
             value: "on",
             action: "Give each disk an iothread of its own",
-            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # virtio-scsi: of its controller",
             cost: Some(ChangeCost::VmRestart),
             read_back: "QMP query-iothreads",
             undo: "leave iothread= out",

@@ -107,12 +107,15 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     blocks.sort_unstable();
     blocks.dedup();
     let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
+    // On what bus a disk is that neither the monitor nor the command line knows is not known either.
+    let may_be_scsi = devices.disks.iter().any(|disk| !disk.controller.is_empty() || disk.device.is_empty());
+    let scsi = if may_be_scsi { vm.scsi_probe_points() } else { &[] };
     let (of_class, points, behind) = match devices.class {
-        DeviceClass::Disk => (Probes::Layers, vm.probe_points(), HostDevice::Blocks(&blocks)),
-        DeviceClass::Net => (Probes::Network, vm.network_probe_points(), HostDevice::Interfaces(&taps)),
+        DeviceClass::Disk => (Probes::Layers, [vm.probe_points(), scsi].concat(), HostDevice::Blocks(&blocks)),
+        DeviceClass::Net => (Probes::Network, vm.network_probe_points().to_vec(), HostDevice::Interfaces(&taps)),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
-    let mut points = uprobes(points, &binary);
+    let mut points = uprobes(&points, &binary);
     // People know it by its own path.
     if let Some(own) = vm.binary() {
         let named = |missing: &mut Missing| {

@@ -123,6 +123,11 @@ impl Vm {
         self.process.probe_points()
     }
 
+    /// Where besides these a request to a disk on virtio-scsi passes in its binary.
+    pub fn scsi_probe_points(&self) -> &'static [ProbePoint] {
+        self.process.scsi_probe_points()
+    }
+
     /// Where a packet of the guest's network card passes in its binary.
     pub fn network_probe_points(&self) -> &'static [ProbePoint] {
         self.process.network_probe_points()

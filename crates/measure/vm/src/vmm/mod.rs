@@ -250,6 +250,14 @@ impl VmmProcess {
         }
     }
 
+    /// Where besides these a request to a disk on virtio-scsi does.
+    pub fn scsi_probe_points(&self) -> &'static [ProbePoint] {
+        match self.vmm {
+            Some(Vmm::Qemu) => qemu::SCSI_PROBE_POINTS,
+            None => &[],
+        }
+    }
+
     /// Where a packet of the guest's network card does.
     pub fn network_probe_points(&self) -> &'static [ProbePoint] {
         match self.vmm {

@@ -7,7 +7,7 @@ use std::path::Path;
 use vmtax_model::testing::skipped;
 use vmtax_model::{Missing, Source};
 use vmtax_observe::{ProbeUse, Uprobe, is_cheap};
-use vmtax_vm::PROBE_POINTS;
+use vmtax_vm::{PROBE_POINTS, SCSI_PROBE_POINTS};
 
 fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
     vmtax_observe::uprobes(PROBE_POINTS, binary)
@@ -18,7 +18,8 @@ fn the_points_are_those_of_the_checkpoints() {
     let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
     let wanted: BTreeSet<&str> =
         sources.filter_map(|source| if let Source::Qemu(event) = source { Some(*event) } else { None }).collect();
-    assert_eq!(PROBE_POINTS.iter().map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
+    let all = PROBE_POINTS.iter().chain(SCSI_PROBE_POINTS);
+    assert_eq!(all.map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
 }
 
 #[test]
@@ -61,12 +62,12 @@ fn each_function_of_a_binary_gets_its_place() {
 fn this_hosts_qemu_offers_every_point_cheaply() {
     let binary = Path::new("/usr/bin/qemu-system-x86_64");
     let Ok(bytes) = std::fs::read(binary) else { return skipped(&format!("there is no {}", binary.display())) };
-    let (probes, missing) = uprobes(binary);
+    let (probes, missing) = vmtax_observe::uprobes(&[PROBE_POINTS, SCSI_PROBE_POINTS].concat(), binary);
     if missing.iter().any(|m| m.why.contains("does not export")) {
         return skipped("this QEMU exports nothing");
     }
     assert_eq!(missing, []);
-    for event in ["pop", "submit", "push", "notify", "inject", "line"] {
+    for event in ["pop", "scsi", "submit", "push", "notify", "inject", "line"] {
         assert!(probes.iter().any(|p| p.event == event), "{event}");
     }
     for probe in &probes {

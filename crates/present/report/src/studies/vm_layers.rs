@@ -52,7 +52,9 @@ fn idle(found: &VmLayers) -> String {
     }
     if !found.not_followed.is_empty() && found.idle.is_empty() {
         let (disks, verb) = (found.not_followed.join(", "), if found.not_followed.len() == 1 { "is" } else { "are" });
-        return format!("The requests of {name} cannot be followed: {disks} {verb} not on virtio-blk.");
+        return format!(
+            "The requests of {name} cannot be followed: {disks} {verb} on neither virtio-blk nor virtio-scsi."
+        );
     }
     format!("No requests of {name} in {seconds:.1} s: none of its virtio disks was used.")
 }

@@ -4,6 +4,7 @@ use super::arguments::{Arguments, Properties, path_of};
 use super::monitor::Monitor;
 use crate::vm::open_files::OpenFile;
 use serde_json::Value;
+use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostDisk, TracedDisk, VmDisk};
 use vmtax_observe::{block_device_number, host_disk_in_use};
@@ -28,7 +29,7 @@ pub(crate) fn traced(
     arguments: &Arguments,
 ) -> Vec<TracedDisk> {
     let traced = |(device, disk): (Option<String>, VmDisk)| {
-        let device = device.or_else(|| device_of(arguments, &disk.file)).unwrap_or_default();
+        let device = device.or_else(|| device_of(arguments, &names(pid, &disk.file))).unwrap_or_default();
         let controller = match monitor {
             _ if device.is_empty() || device.ends_with(BACKEND) => None,
             Some(monitor) => monitor.bus_of(&device).and_then(|bus| virtio_controller(&bus)),
@@ -61,7 +62,7 @@ fn devices(
     // A file may be open several times.
     disks.dedup_by(|(_, a), (_, b)| from_monitor.is_none() && a.file == b.file);
     for (_, disk) in &mut disks {
-        disk.aio = aio(arguments, &disk.file);
+        disk.aio = aio(arguments, &names(pid, &disk.file));
         let path = path_of(pid, &disk.file);
         if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
             let host = host_disk_in_use(&file.path).unwrap_or_default();
@@ -121,14 +122,21 @@ fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
     Some(format!("{PERIPHERAL}{}{BACKEND}", controller.get("id")?))
 }
 
-/// The device with an ID that the command line puts on a file, by its path among QEMU's objects.
-fn device_of(arguments: &Arguments, file: &Path) -> Option<String> {
-    let file = file.to_str()?;
-    let drives = || arguments.properties("drive").filter(|drive| drive.has_value(file));
+/// The names that a file may have on the command line of a process: its path, or that from the folder in which the process works.
+fn names(pid: i32, file: &Path) -> Vec<String> {
+    let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let names = [Some(file), file.strip_prefix(folder).ok()].into_iter().flatten();
+    names.filter_map(|name| Some(name.to_str()?.to_owned())).collect()
+}
+
+/// The device with an ID that the command line puts on a file of these names, by its path among QEMU's objects.
+fn device_of(arguments: &Arguments, names: &[String]) -> Option<String> {
+    let has_file = |node: &Properties| names.iter().any(|name| node.has_value(name));
+    let drives = || arguments.properties("drive").filter(&has_file);
     // A node stands on others that it names, or has them within.
     let mut nodes: Vec<String> = drives().filter_map(|drive| drive.get("id").map(str::to_owned)).collect();
     for _ in 0..MAX_NODES {
-        let on = |node: &Properties| node.has_value(file) || nodes.iter().any(|below| node.get("file") == Some(below));
+        let on = |node: &Properties| has_file(node) || nodes.iter().any(|below| node.get("file") == Some(below));
         let names = arguments.properties("blockdev").filter(on).filter_map(|n| n.get("node-name").map(str::to_owned));
         let new: Vec<String> = names.filter(|name| !nodes.contains(name)).collect();
         if new.is_empty() {
@@ -188,11 +196,10 @@ fn named_disk(file: PathBuf) -> VmDisk {
     }
 }
 
-/// How the option that names this file submits requests; QEMU's default where it does not say.
-fn aio(arguments: &Arguments, file: &Path) -> Option<String> {
-    let file = file.to_str()?;
+/// How the option that has a file by one of these names submits requests; QEMU's default where it does not say.
+fn aio(arguments: &Arguments, names: &[String]) -> Option<String> {
     let mut options = ["drive", "blockdev"].into_iter().flat_map(|option| arguments.properties(option));
-    let option = options.find(|option| option.has_value(file))?;
+    let option = options.find(|option| names.iter().any(|name| option.has_value(name)))?;
     let aio = ["aio", "file.aio"].into_iter().find_map(|key| option.get(key));
     Some(aio.unwrap_or("threads").to_owned())
 }
@@ -226,17 +233,38 @@ mod tests {
     #[test]
     fn the_device_on_a_file_is_found_in_the_command_line() {
         let line = r#"q -drive if=none,id=a,file=/a -device virtio-blk-pci,drive=a,id=disk-a -blockdev {"driver":"file","filename":"/b","node-name":"b-file"} -blockdev {"driver":"qcow2","file":"b-file","node-name":"b"} -device {"driver":"virtio-blk-pci","drive":"b","id":"disk-b"} -drive if=virtio,file=/c"#;
-        let of = |file: &str| device_of(&Arguments::from_line(line), Path::new(file));
+        let of = |file: &str| device_of(&Arguments::from_line(line), &[file.to_owned()]);
         assert_eq!(of("/a").as_deref(), Some("/machine/peripheral/disk-a/virtio-backend"));
         assert_eq!(of("/b").as_deref(), Some("/machine/peripheral/disk-b/virtio-backend"));
         assert_eq!((of("/c"), of("/d")), (None, None));
     }
 
     #[test]
+    fn a_scsi_disk_has_the_virtio_controller_of_its_bus() {
+        let line = "q -device lsi53c895a,id=old -device virtio-scsi-pci,id=s0 -device virtio-scsi-pci,id=s1 \
+            -device scsi-hd,id=a,bus=s1.0 -device scsi-hd,id=b -device scsi-hd,id=c,bus=old.0 -device ide-hd,id=d";
+        let of = |id: &str| controller_of(&Arguments::from_line(line), &format!("{PERIPHERAL}{id}"));
+        assert_eq!(of("a").as_deref(), Some("/machine/peripheral/s1/virtio-backend"));
+        assert_eq!(of("b").as_deref(), Some("/machine/peripheral/s0/virtio-backend"));
+        assert_eq!(["c", "d", "e"].map(of), [None, None, None]);
+        let bus = "/machine/peripheral/scsi0/virtio-backend/scsi0.0";
+        assert_eq!(virtio_controller(bus).as_deref(), Some("/machine/peripheral/scsi0/virtio-backend"));
+        assert_eq!(virtio_controller("/machine/peripheral/ahci/ide.0"), None);
+    }
+
+    #[test]
+    fn a_file_is_also_named_from_the_processs_folder() {
+        let here = std::env::current_dir().unwrap();
+        let own = std::process::id() as i32;
+        assert_eq!(names(own, &here.join("d/x.raw")), [here.join("d/x.raw").to_str().unwrap(), "d/x.raw"]);
+        assert_eq!(names(own, Path::new("/x.raw")), ["/x.raw"]);
+    }
+
+    #[test]
     fn the_option_that_names_a_file_says_how_it_is_read() {
         let line = r#"q -drive if=none,file=/a,aio=native -blockdev {"driver":"file","filename":"/b","aio":"io_uring"} -hda /c"#;
         let of = |file: &str| {
-            aio(&Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")), Path::new(file))
+            aio(&Arguments::from_line(&line.replace(" -drive", " -drive file=/d -drive")), &[file.to_owned()])
         };
         assert_eq!(of("/a").as_deref(), Some("native"));
         assert_eq!(of("/b").as_deref(), Some("io_uring"));

@@ -11,8 +11,6 @@ use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
 ///   `virtqueue_pop`.
 /// - `DeviceState`, with which a device begins: `canonical_path` at 48, its path among QEMU's objects.
 /// - `QEMUIOVector`: `size` at 32.
-/// - `SCSIRequest`: `dev` at 8; from 40 on what [`vmtax_layers`](../vmtax_layers/index.html) reads of it. Of virtio-scsi its
-///   `hba_private` is a `VirtIOSCSIReq`, which begins with a `VirtQueueElement`; `vq` at 64.
 ///
 /// `write` is 1 for a write.
 pub const PROBE_POINTS: &[ProbePoint] = &[
@@ -26,14 +24,6 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
         used: Cheap,
     },
     ProbePoint { event: "pop", function: "virtqueue_pop", at: ProbeAt::Entry, fields: "vq=%di:x64", used: Instead },
-    // What is the same for virtio-scsi, which pops all requests that wait before this takes the first. `hba_private` is at 40, and at 48
-    // since 10.1.
-    entry(
-        "scsi",
-        "scsi_req_enqueue",
-        "request=+40(%di):x64[8] vq=+64(+40(%di)):x64 vq_since_10_1=+64(+48(%di)):x64 device=+0(+48(+8(%di))):string",
-        Anyway,
-    ),
     // Not `bdrv_co_preadv`, which a request passes once for each node of the block graph, nor `blk_co_preadv`, which
     // virtio-blk does not call. Its last argument is virtio-blk's request, so it joins `pop` and `push`.
     entry("submit", "blk_aio_preadv", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8", Anyway),
@@ -45,6 +35,18 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
     MSI,
     LINE,
 ];
+
+/// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped; the others are
+/// those of [`PROBE_POINTS`].
+///
+/// Of `SCSIRequest`, `dev` is at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which begins with the
+/// `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
+pub const SCSI_PROBE_POINTS: &[ProbePoint] = &[entry(
+    "scsi",
+    "scsi_req_enqueue",
+    "request=+40(%di):x64[8] vq=+64(+40(%di)):x64 vq_since_10_1=+64(+48(%di)):x64 device=+0(+48(+8(%di))):string",
+    Anyway,
+)];
 
 /// The points that a packet passes.
 ///
