@@ -136,16 +136,18 @@ impl Follow<'_> {
             let mut mine = all().filter(|(_, (_, c))| c.kind.position(&c.args) == Some(begin));
             mine.next().map(|(tid, (enter, _))| (enter, tid))
         };
-        let next = || {
-            let tid = submit?.tid;
-            let mut calls = self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to);
-            calls.find(|(_, c)| c.kind.submits(&c.args)).map(|(enter, _)| (enter, tid))
-        };
         let flushes = || {
             let mine = all().filter(|(_, (_, c))| part.kind == RequestKind::Flush && c.kind.flushes());
             mine.map(|(tid, (enter, _))| (enter, tid)).min()
         };
-        if let Some((enter, tid)) = during.or_else(named).or_else(next).or_else(flushes) {
+        // A flush has no submission of its own: since QEMU 10 with `aio=native`, and with `io_uring`, whoever popped it submits it.
+        let popper = || path.thread(Checkpoint::QemuPop).filter(|_| part.kind == RequestKind::Flush);
+        let next = || {
+            let tid = submit.map(|submit| submit.tid).or_else(|| popper().map(|(_, tid)| tid))?;
+            let mut calls = self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to);
+            calls.find(|(_, c)| c.kind.submits(&c.args)).map(|(enter, _)| (enter, tid))
+        };
+        if let Some((enter, tid)) = during.or_else(named).or_else(flushes).or_else(next) {
             path.set(Checkpoint::HostCall, enter, PassedBy::Thread(tid));
         }
     }

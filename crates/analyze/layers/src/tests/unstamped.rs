@@ -4,7 +4,7 @@ use super::START;
 use crate::disk::request::NOWHERE;
 use crate::events::event::{GuestEvent, HostEvent, Mark};
 use crate::join::joined::Reason;
-use crate::synthetic::{MAIN, QUEUE, READER, World};
+use crate::synthetic::{IO_SUBMIT, MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};
 
 /// One of QEMU's threads for calls that block, which the facts do not name.
@@ -17,14 +17,19 @@ fn at(n: u64) -> u64 {
 
 /// A flush, whose place in the ring is 0, and in the guest nowhere.
 fn flush(world: &mut World, pushed: Mark) {
+    flush_by(world, pushed, (WORKER, FDATASYNC, 8));
+}
+
+/// The same with the call that this thread makes, and when that returns.
+fn flush_by(world: &mut World, pushed: Mark, (tid, call, returned): (i32, u32, u64)) {
     let popped = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
     world.in_guest(at(0), READER, GuestEvent::Insert { offset: NOWHERE });
     world.in_guest(at(1), READER, GuestEvent::Issue { offset: NOWHERE, bytes: 0, kind: RequestKind::Flush });
     world.in_guest(at(2), READER, GuestEvent::Passes(Checkpoint::GuestNotify));
     world.on_host(at(3), MAIN, HostEvent::Woke);
     world.on_host(at(4), MAIN, HostEvent::Passes(Checkpoint::QemuPop, popped));
-    world.enter(at(5), WORKER, FDATASYNC, [9, 0, 0, 0]);
-    world.on_host(at(8), WORKER, HostEvent::Exit);
+    world.enter(at(5), tid, call, [9, 0, 0, 0]);
+    world.on_host(at(returned), tid, HostEvent::Exit);
     world.on_host(at(9), MAIN, HostEvent::Woke);
     world.on_host(at(10), MAIN, HostEvent::Passes(Checkpoint::QemuPush, pushed));
     world.on_host(
@@ -61,6 +66,22 @@ fn a_flush_is_followed_through_the_call_that_makes_it() {
         (Checkpoint::End, at(14)),
     ];
     assert_eq!(request.checkpoints().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_flush_that_the_kernel_does_behind_its_submission_has_that_call() {
+    let mut world = World::new(START - 100);
+    let pushed = Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() };
+    flush_by(&mut world, pushed, (MAIN, IO_SUBMIT, 6));
+    let joined = world.join_unstamped();
+    let checkpoints: Vec<_> = joined.requests[0].checkpoints().collect();
+    let expected = [
+        (Checkpoint::QemuPop, at(4)),
+        (Checkpoint::HostCall, at(5)),
+        (Checkpoint::QemuReap, at(9)),
+        (Checkpoint::QemuPush, at(10)),
+    ];
+    assert!(checkpoints.windows(4).any(|part| part == expected), "{checkpoints:?}");
 }
 
 #[test]
