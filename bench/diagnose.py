@@ -2,7 +2,7 @@
 """Plants 14 faults in VMs that others started, one after the other, and asks a command what is wrong: the rule of the fault has to
 come first. Then it asks about healthy VMs, idle and busy, of which none may have a finding.
 
-    bench/diagnose.py [--kernel VMLINUX] [--command COMMAND] [--only NAME,…] [--healthy N]
+    bench/diagnose.py [--kernel VMLINUX] [--accelerator tcg|kvm] [--command COMMAND] [--only NAME,…] [--healthy N]
 
 COMMAND gets the VM's process in the place of PID and prints JSON: "vmtax diagnose PID --json" or "vmtax top PID --json --level 1
 --duration 5". VMLINUX is a kernel with virtio, 9p and virtiofs built in that runs on this host's KVM, as VMTAX_TEST_KVM_GUEST of the
@@ -115,8 +115,8 @@ def archive(program):
 class Bench:
     """What is started ends with it."""
 
-    def __init__(self, scratch, kernel, stack):
-        self.scratch, self.kernel, self.stack = scratch, kernel, stack
+    def __init__(self, scratch, arguments, stack):
+        self.scratch, self.kernel, self.accelerator, self.stack = scratch, arguments.kernel, arguments.accelerator, stack
         self.cpus = sorted(os.sched_getaffinity(0))
         self.number = 0
         self.initramfs = self.path("guest.cpio")
@@ -137,10 +137,15 @@ class Bench:
     def hog(self, cpu):
         self.process("taskset", "-c", str(cpu), sys.executable, "-c", "while True: pass")
 
-    def group(self, controller, settings):
-        """A control group of version 1, whose file of processes is returned."""
-        folder = f"/sys/fs/cgroup/{controller}/vmtax-bench-{os.getpid()}-{self.number}"
+    def group(self, controller, settings, settings_of_2):
+        """A control group with these settings of version 1, or of 2, whose file of processes is returned."""
+        top = f"/sys/fs/cgroup/{controller}"
+        if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+            top, settings = "/sys/fs/cgroup", settings_of_2
+        folder = f"{top}/vmtax-bench-{os.getpid()}-{self.number}"
         try:
+            if settings is settings_of_2:
+                write(f"{top}/cgroup.subtree_control", f"+{controller}")
             os.mkdir(folder)
             self.stack.callback(lambda: remove_group(folder))
             for name, value in settings.items():
@@ -163,8 +168,9 @@ class Bench:
             time.sleep(0.1)
         return process.pid
 
-    def bios(self, code, *words, accelerator="tcg"):
+    def bios(self, code, *words, accelerator=None):
         """One that boots a sector."""
+        accelerator = accelerator or self.accelerator
         boot = self.put(f"boot{self.number}", code + bytes(16 * MIB))
         drive = f"if=none,id=boot,format=raw,file={boot}"
         return self.vm("-accel", accelerator, "-m", "32", "-drive", drive, "-device", "virtio-blk-pci,drive=boot,bootindex=0", *words)
@@ -235,7 +241,7 @@ def cpu_hog(bench):
 
 def quota(bench):
     # Its shares: what else runs is not to take what the quota leaves.
-    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000", "cpu.shares": "262144"})
+    procs = bench.group("cpu", {"cpu.cfs_quota_us": "20000", "cpu.shares": "262144"}, {"cpu.max": "20000 100000", "cpu.weight": "10000"})
     pid = bench.bios(SPINNING)
     write(procs, pid)
     return pid
@@ -267,7 +273,7 @@ def small_cache(bench):
 
 def memory(bench):
     # Under TCG: KVM's faults in the background count for a worker of the kernel's.
-    procs = bench.group("memory", {"memory.limit_in_bytes": str(128 * MIB)})
+    procs = bench.group("memory", {"memory.limit_in_bytes": str(128 * MIB)}, {"memory.max": str(128 * MIB)})
     path = bench.path("memory")
     with open(path, "wb") as file:
         for _ in range(320):
@@ -426,11 +432,12 @@ def main():
     vmtax = os.path.abspath(f"{target}/x86_64-unknown-linux-gnu/release/vmtax")
     parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
     parser.add_argument("--command", default=f"{vmtax} diagnose PID --json")
+    parser.add_argument("--accelerator", default="tcg", choices=["tcg", "kvm"], help="of guests that firmware is enough for")
     parser.add_argument("--only", default="", help="faults, separated by commas")
     parser.add_argument("--healthy", default=50, type=int, help="healthy VMs")
     arguments = parser.parse_args()
     only = set(filter(None, arguments.only.split(",")))
-    needed = ["qemu-system-x86_64", "taskset", "cc", shlex.split(arguments.command)[0]]
+    needed = ["qemu-system-x86_64", "taskset", shlex.split(arguments.command)[0]] + ["cc"] * bool(arguments.kernel)
     missing = [name for name in needed if not shutil.which(name)] + ["root"] * (os.geteuid() != 0)
     unknown = only - {name for name, _, _ in FAULTS}
     if missing or unknown:
@@ -440,17 +447,18 @@ def main():
     planted = right = alarms = seen = 0
     # On a disk, so that writes cost what they do.
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-", dir="/var/tmp") as scratch:
-        guest = os.path.join(scratch, "guest")
-        subprocess.run(["cc", "-O1", "-static", "-o", guest, f"{HERE}/diagnose_guest.c"], check=True)
-        with open(os.path.join(scratch, "guest.cpio"), "wb") as file:
-            file.write(archive(guest))
+        if arguments.kernel:
+            guest = os.path.join(scratch, "guest")
+            subprocess.run(["cc", "-O1", "-static", "-o", guest, f"{HERE}/diagnose_guest.c"], check=True)
+            with open(os.path.join(scratch, "guest.cpio"), "wb") as file:
+                file.write(archive(guest))
         os.chmod(scratch, 0o755)
         for name, plant, expected in FAULTS:
             if only and name not in only:
                 continue
             with contextlib.ExitStack() as stack:
                 try:
-                    pid = plant(Bench(scratch, arguments.kernel, stack))
+                    pid = plant(Bench(scratch, arguments, stack))
                 except NotPlanted as why:
                     print(f"{name:16} not planted: {why}", flush=True)
                     continue
@@ -463,7 +471,7 @@ def main():
             remove_files(scratch)
         for number in range(arguments.healthy):
             with contextlib.ExitStack() as stack:
-                name, pid = healthy(Bench(scratch, arguments.kernel, stack), number)
+                name, pid = healthy(Bench(scratch, arguments, stack), number)
                 time.sleep(5)
                 rules = findings(arguments.command, pid)
             seen += 1
