@@ -55,6 +55,6 @@ pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{
     DISK_DEVICE, NET_DEVICE, NETWORK_PROBE_POINTS, PROBE_POINTS, read_agent_answers, read_answers, read_command_line,
-    read_domain_stats, read_guest_disks, read_settings,
+    read_console, read_domain_stats, read_guest_disks, read_settings,
 };
 pub use vmtax_wire::{Hello, Observed};
