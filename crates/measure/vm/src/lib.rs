@@ -45,7 +45,9 @@ pub use scratch::tree::tree_room;
 pub use scratch::{DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
 pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
-pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
+pub use share::{
+    RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program, share_program,
+};
 pub use start::start;
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, driver_attribute, edit_domain, read_twin, twin};
 pub use vm::{FindError, Vm, check_identity, running};
