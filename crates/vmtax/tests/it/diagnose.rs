@@ -1,7 +1,7 @@
 //! `vmtax diagnose` of VMs that others started: the planted cause comes first, and where none was planted the VM is healthy.
 
 use crate::common::boot_guest::{BootGuest, polling_firmware, random_requests, reading};
-use crate::common::{Busy, Place, Quota, Signal, json, send, skipped, until};
+use crate::common::{Busy, Domain, Place, Quota, Signal, json, send, skipped, until};
 use serde_json::Value;
 use std::fs;
 use std::fs::File;
@@ -333,6 +333,32 @@ fn a_guest_that_has_panicked_is_said_first_though_its_vcpu_spins() {
         // QEMU truncates no file at a reset: the guest boots, and panics, again.
         vm.ask("system_reset");
     }
+}
+
+/// virtlogd has the file of the log, and QEMU a pipe to it.
+#[test]
+#[ignore = "needs root"]
+fn a_panic_in_the_log_of_a_domains_console_is_found_by_libvirts_name_of_the_file() {
+    let place = Place::new();
+    let (rom, log) = (place.put("rom", printing_firmware(PANICKED)), place.path("console.log"));
+    let Some(domain) = Domain::create(&place, |name| {
+        format!(
+            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os>\
+             <type arch='x86_64' machine='pc'>hvm</type><loader>{}</loader></os><devices><serial type='pty'>\
+             <log file='{}' append='off'/><target type='isa-serial' port='0'/></serial></devices></domain>",
+            rom.display(),
+            log.display()
+        )
+    }) else {
+        return;
+    };
+    until("the guest has printed", || fs::read(&log).is_ok_and(|text| text.ends_with(b"\n")).then_some(()));
+    let words = format!("diagnose {} --json --output out --duration 2", domain.name);
+    let found = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout)["findings"].clone();
+    let first = &found["causes"][0];
+    assert_eq!(first["rule"], "vm-guest-panicked", "{found:#}");
+    assert!(first["finding"].as_str().unwrap().contains(&log.display().to_string()), "{first:#}");
+    assert_eq!(first["remedies"][0]["line"], format!("virsh reset {}", domain.name));
 }
 
 #[test]

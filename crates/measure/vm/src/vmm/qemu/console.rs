@@ -19,8 +19,8 @@ const MAX_TEXT: u64 = 64 << 10;
 const MAX_CONSOLES: usize = 8;
 /// A guest that panicked writes to no console: not even to another one so much later, s.
 const MAX_LATER: u64 = 60;
-/// QEMU's name of a set of descriptors.
-const FDSET: &str = "/dev/fdset/";
+/// QEMU's names of descriptors that were passed to it; it closes those of its command line and keeps copies.
+const FDSET: &str = "/dev/fdset";
 /// Devices of the guest on which its kernel may have a console.
 const DEVICES: [&str; 5] = ["isa-serial", "pci-serial", "usb-serial", "virtconsole", "sclpconsole"];
 
@@ -38,18 +38,18 @@ pub(crate) struct Console {
 /// Time of a file's last change and its size, which another text changes.
 type Version = (SystemTime, u64);
 
-/// The consoles of a QEMU among the files that it has open; where virtlogd has their files, `managed` names the domain whose
-/// XML names them.
+/// The consoles of a QEMU among the files that it has open. Where libvirt passed their descriptors to QEMU, which are pipes to
+/// virtlogd, `managed` names the domain whose XML names the files.
 pub(crate) fn consoles(pid: i32, arguments: &Arguments, files: &[OpenFile], managed: Option<&Managed>) -> Vec<Console> {
-    let (mut all, mut has_pipe) = (Vec::new(), false);
-    for name in console_files(arguments) {
-        match opened(pid, arguments, files, &name).map(|file| file.path.clone()) {
-            Some(path) if is_regular(&path) => all.push(Console { name, path, known: None }),
-            Some(_) => has_pipe = true,
-            None => {}
-        }
-    }
-    if let Some(managed) = managed.filter(|managed| has_pipe && managed.manager == Manager::Libvirt) {
+    let (passed, named): (Vec<PathBuf>, Vec<PathBuf>) =
+        console_files(arguments).into_iter().partition(|name| name.starts_with(FDSET));
+    let console = |name: PathBuf| {
+        let at = path_of(pid, &name);
+        let path = files.iter().find(|file| file.is_at(&at))?.path.clone();
+        is_regular(&path).then_some(Console { name, path, known: None })
+    };
+    let mut all: Vec<Console> = named.into_iter().filter_map(console).collect();
+    if let Some(managed) = managed.filter(|managed| !passed.is_empty() && managed.manager == Manager::Libvirt) {
         let xml = running_domain_xml(pid, managed).unwrap_or_default();
         all.extend(files_of_domain(&xml).into_iter().map(|path| Console { name: path.clone(), path, known: None }));
     }
@@ -119,17 +119,6 @@ fn process_age(pid: i32) -> Option<u64> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let began = started(pid)? / rustix::param::clock_ticks_per_second().max(1);
     Some((now.tv_sec as u64).saturating_sub(began))
-}
-
-/// The file of that name among those which QEMU has open.
-fn opened<'a>(pid: i32, arguments: &Arguments, files: &'a [OpenFile], name: &Path) -> Option<&'a OpenFile> {
-    let Some(set) = name.to_str()?.strip_prefix(FDSET) else {
-        let path = path_of(pid, name);
-        return files.iter().find(|file| file.is_at(&path));
-    };
-    let mut sets = arguments.properties("add-fd").filter(|added| added.get("set") == Some(set));
-    let descriptor: i32 = sets.find_map(|added| added.get("fd")?.parse().ok())?;
-    files.iter().find(|file| file.fd == descriptor)
 }
 
 /// The files of serial and virtio consoles that a command line names: `-serial file:PATH`, `-chardev file,path=…`, `logfile=…` of
