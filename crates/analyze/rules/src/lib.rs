@@ -23,7 +23,7 @@ use vmtax_model::{Advice, HostFacts, Warning};
 /// More than this nobody reads at once.
 const MAX_ADVICE: usize = 5;
 
-/// What every rule finds in the evidence, in the order of [`sort`].
+/// Findings of all rules in the evidence, in the order of [`sort`].
 pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {
     let mut all: Vec<Advice> = costs().flat_map(|rule| rule.advice(evidence)).collect();
     sort(&mut all);

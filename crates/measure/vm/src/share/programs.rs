@@ -18,7 +18,7 @@ struct Program {
 }
 
 impl Program {
-    /// Its path; an error with the command that installs it.
+    /// Returns the path; an error has the command that installs it.
     fn find(&self, method: ShareMethod, find: Find<'_>) -> Result<PathBuf, MachineError> {
         let Program { name, packages } = self;
         let lacking = || {

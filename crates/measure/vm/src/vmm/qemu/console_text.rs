@@ -126,7 +126,7 @@ fn without_caller(message: &str) -> &str {
 /// Length of the line of the failure that a console's text has last, 0 without one, for fuzzing.
 ///
 /// # Panics
-/// Where the line is longer than it may be, or has control characters.
+/// If the line is longer than it may be, or has control characters.
 pub fn read_console(text: &[u8]) -> usize {
     let Some(found) = last_failure(text) else { return 0 };
     let count = found.line.chars().count();
