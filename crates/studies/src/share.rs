@@ -7,22 +7,25 @@ use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, HostFacts, Machine, Plan, ShareFindings, Study, Tree, WorkloadName, WorkloadSpec,
+    ClaimUnit, ClaimVerdict, HostFacts, Machine, Missing, Plan, Share, ShareFindings, Study, Tree, Variant,
+    WorkloadName, WorkloadSpec,
 };
+use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;
 
-/// The share methods that are compared where none is named; QEMU's default, the baseline, first.
+/// The share methods that are compared where none is named; QEMU's default, the baseline, first. 512000 is the largest
+/// message size of virtio-9p, `PAGE_SIZE * (VIRTQUEUE_NUM - 3)` in the kernel's `net/9p/trans_virtio.c`, which caps a larger one.
 const METHODS: &[&str] = &[
     "9p",
-    "9p,msize=524288",
-    "9p,msize=524288,cache=loose",
+    "9p,msize=512000",
+    "9p,msize=512000,cache=loose",
     "virtiofs",
     "virtiofs,cache=always",
     "nfs4",
     "disk",
     "erofs",
 ];
-const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs", "nfs4", "disk", "erofs"];
+const QUICK_METHODS: &[&str] = &["9p", "9p,msize=512000,cache=loose", "virtiofs", "nfs4", "disk", "erofs"];
 
 /// The options of `vmtax share`.
 #[derive(Debug, Args)]
@@ -31,7 +34,7 @@ const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs"
         "machine",
         with_help("The guest: kvm or tcg; native is always measured [default: kvm if usable, else tcg]")
     ),
-    after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or \
+    after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=512000,cache=loose or \
 virtiofs,cache=always or 9p,qemu=5.2. Mount options are verified in the guest. See docs/shares.md.
 
 Examples:
@@ -40,7 +43,7 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
 )]
 pub struct ShareOptions {
-    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: 9p 9p,msize=524288 9p,msize=524288,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs]
+    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: those of 9p 9p,msize=512000 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host can have]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Fewer methods and a smaller tree, in four minutes
@@ -81,13 +84,40 @@ impl StudyOptions for ShareOptions {
         if machines.len() != 2 {
             return OptionsError::usage("share measures on one guest: name one with --machine, as in --machine tcg");
         }
+        let variants = methods.iter().map(|method| share_variant(method)).collect::<Result<Vec<_>, _>>()?;
+        let (variants, not_measured) = available(variants, !named.is_empty(), &vmtax_vm::check_share)?;
         self.common.complete(Plan {
             study: Study::Share,
             tree: Some(Tree { files, bytes, path: self.tree.clone() }),
-            variants: methods.iter().map(|method| share_variant(method)).collect::<Result<_, _>>()?,
+            variants,
+            not_measured,
             ..Plan::new("share", FEWEST_ROUNDS, machines, workloads)
         })
     }
+}
+
+/// The variants that this host can have, and the others with the reason; one that was `named` must be available.
+fn available(
+    variants: Vec<Variant>,
+    named: bool,
+    check: &dyn Fn(&Share) -> Result<(), MachineError>,
+) -> Result<(Vec<Variant>, Vec<Missing>), OptionsError> {
+    let (mut measured, mut not_measured) = (Vec::new(), Vec::new());
+    for variant in variants {
+        match variant.share()?.map_or(Ok(()), |share| check(&share)) {
+            Ok(()) => measured.push(variant),
+            Err(error) if named => {
+                let name = &variant.name;
+                return OptionsError::usage(format!("{name} cannot be measured on this host: {error}"));
+            }
+            Err(error) => not_measured.push(Missing::for_error(&variant.name, &error)),
+        }
+    }
+    if let (true, Some(first)) = (measured.is_empty(), not_measured.first()) {
+        let Missing { why, fix, .. } = first;
+        return OptionsError::usage(format!("this host can have none of the share methods; {why}: {fix}"));
+    }
+    Ok((measured, not_measured))
 }
 
 impl Evidence for ShareFindings {
@@ -129,5 +159,32 @@ mod tests {
         for method in METHODS.iter().chain(QUICK_METHODS) {
             share_variant(method).unwrap().share().unwrap().unwrap();
         }
+    }
+
+    fn of(names: &[&str], named: bool, lacks: &[&str]) -> Result<(Vec<String>, Vec<Missing>), String> {
+        let variants = names.iter().map(|name| share_variant(name).unwrap()).collect();
+        let check = |share: &Share| match lacks.contains(&share.method.to_string().as_str()) {
+            true => {
+                Err(MachineError::NoShare(format!("share={} needs a, which is not installed: `apt b`", share.method)))
+            }
+            false => Ok(()),
+        };
+        let found = available(variants, named, &check).map_err(|error| error.to_string())?;
+        Ok((found.0.into_iter().map(|variant| variant.name).collect(), found.1))
+    }
+
+    #[test]
+    fn what_the_host_lacks_is_left_out_unless_it_was_named() {
+        let (measured, missing) = of(&["9p", "nfs4", "erofs"], false, &["nfs4", "erofs"]).unwrap();
+        assert_eq!((measured, missing.len()), (vec!["9p".to_owned()], 2));
+        let Missing { what, why, fix } = &missing[0];
+        assert_eq!((&**what, &**why, &**fix), ("nfs4", "share=nfs4 needs a, which is not installed", "`apt b`"));
+        assert_eq!(
+            of(&["9p", "nfs4"], true, &["nfs4"]).unwrap_err(),
+            "nfs4 cannot be measured on this host: share=nfs4 needs a, which is not installed: `apt b`"
+        );
+        assert_eq!(of(&["9p", "nfs4"], true, &["erofs"]).unwrap().0, ["9p", "nfs4"]);
+        let none = of(&["nfs4"], false, &["nfs4"]).unwrap_err();
+        assert!(none.contains("none of the share methods; share=nfs4 needs a"), "{none}");
     }
 }

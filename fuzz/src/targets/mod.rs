@@ -1,6 +1,7 @@
 //! One function for each parser of outside data. It panics where the parser breaks a promise.
 
 mod bzimage;
+mod console;
 mod dataset;
 mod domain_stats;
 mod guest_code;
@@ -44,6 +45,7 @@ pub struct Target {
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "bzimage", run: bzimage::run },
+    Target { name: "console", run: console::run },
     Target { name: "dataset", run: dataset::run },
     Target { name: "domain_stats", run: domain_stats::run },
     Target { name: "guest_code", run: guest_code::run },

@@ -15,7 +15,7 @@ const MIN_GAIN: f64 = 0.02;
 /// Threads wait longer while they are traced and sampled.
 const MIN_TRACED_GAIN: f64 = 0.1;
 
-/// The causes, the one that takes most time first; of those that take the same, or an unknown time, those of the counters first.
+/// The causes: first that the VM does not run, then the one that takes most time; of those that take the same, or an unknown time, those of the counters first.
 /// `None` where the two samples are of two processes.
 pub fn diagnosis(
     samples: &VmSamples,
@@ -51,7 +51,7 @@ pub fn diagnosis(
     }
     // A rule of the counters that knows no figure has limits of its own.
     causes.retain(|cause| cause.gain == 0.0 || cause.gain >= MIN_GAIN);
-    causes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    vmtax_rules::sort(&mut causes);
     let of_profile = profile.iter().flat_map(|profile| &profile.missing);
     let of_layers = layers.iter().flat_map(|layers| &layers.missing);
     let missing: Vec<Missing> = samples.missing.iter().chain(of_profile).chain(of_layers).cloned().collect();

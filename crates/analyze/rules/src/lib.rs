@@ -17,17 +17,23 @@ pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules};
 
-use rules::{costs, settings_to_check};
+use rules::{costs, is_about_hang, settings_to_check};
 use vmtax_model::{Advice, HostFacts, Warning};
 
 /// More than this nobody reads at once.
 const MAX_ADVICE: usize = 5;
 
-/// What every rule finds in the evidence, what gives back most first.
+/// Findings of all rules in the evidence, in the order of [`sort`].
 pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {
     let mut all: Vec<Advice> = costs().flat_map(|rule| rule.advice(evidence)).collect();
-    all.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    sort(&mut all);
     all
+}
+
+/// Sorts advice: that a VM does not run comes first, then what gives back most. What gives back the same keeps its order.
+pub fn sort(advice: &mut [Advice]) {
+    let rank = |advice: &Advice| if is_about_hang(&advice.rule) { f64::INFINITY } else { advice.gain };
+    advice.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
 }
 
 /// Settings of a running VM's host that are worth a check. What they cost was not measured: they are no causes, and a VM that has

@@ -28,6 +28,7 @@ mod history;
 mod host_problem;
 mod host_setting;
 mod import;
+mod kernel_failure;
 mod latency;
 mod layers;
 mod limit;
@@ -99,6 +100,7 @@ pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure,
 pub use host_problem::HostProblem;
 pub use host_setting::{HOST_SETTING_FILES, LOCKDOWN_FILE, is_tracing_locked_down};
 pub use import::{ImportFacts, ImportFindings, ImportedFile, JoinedClock, TraceSide};
+pub use kernel_failure::{FailureKind, KernelFailure};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CalibratedCost, CallRow, ClockFinding, Corrected, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested,

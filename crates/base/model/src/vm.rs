@@ -1,6 +1,6 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
 
-use crate::{Accelerator, Missing, ProcessStop, QemuThread, ThreadGroup, Vmm};
+use crate::{Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, ThreadGroup, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,6 +25,9 @@ pub struct VmFacts {
     /// Signal or tracer that stopped its process; null while its threads may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_stop: Option<ProcessStop>,
+    /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_failure: Option<KernelFailure>,
     /// The vCPUs that it started with.
     #[serde(default)]
     pub vcpus: usize,
@@ -75,6 +78,7 @@ impl VmFacts {
             managed: None,
             accelerator: None,
             process_stop: None,
+            kernel_failure: None,
             vcpus: 0,
             memory: 0,
             roles_from: RoleSource::Names,

@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{BlockedThread, Missing, ProcessStop, Role, VmFacts, VmSettings};
+use crate::{BlockedThread, KernelFailure, Missing, ProcessStop, Role, VmFacts, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -23,6 +23,9 @@ pub struct VmCounters {
     /// Threads in uninterruptible sleep; the main loop, too, where the monitor did not answer.
     #[serde(default)]
     pub blocked: Vec<BlockedThread>,
+    /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_failure: Option<KernelFailure>,
     /// Threads of its process, with the kernel's threads that serve it.
     pub threads: Vec<ThreadCounters>,
     /// Its memory on the host.

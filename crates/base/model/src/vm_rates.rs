@@ -1,7 +1,9 @@
 //! What a running VM did between two samples of its counters.
 
 use crate::vm::argument;
-use crate::{Accelerator, Advice, BlockedThread, GuestExits, Manager, ProcessStop, Role, RunState, VmSettings};
+use crate::{
+    Accelerator, Advice, BlockedThread, GuestExits, KernelFailure, Manager, ProcessStop, Role, RunState, VmSettings,
+};
 use serde::{Deserialize, Serialize};
 
 /// A VM in one interval. What is not known is null.
@@ -37,6 +39,9 @@ pub struct VmRates {
     /// Threads that were in uninterruptible sleep for the whole interval; the main loop, too, where the monitor did not answer.
     #[serde(default)]
     pub blocked: Vec<BlockedThread>,
+    /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
+    #[serde(default)]
+    pub kernel_failure: Option<KernelFailure>,
     /// Part of the interval that its vCPU threads were on a CPU, mean of the vCPUs, 0 to 1: %RUN. Null without vCPU threads.
     pub run: Option<f64>,
     /// Part of the interval that its vCPU threads were runnable without a CPU, mean: %RDY.

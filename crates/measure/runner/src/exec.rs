@@ -2,7 +2,7 @@
 
 use crate::RunError;
 use crate::images::Images;
-use crate::shares::{ShareSetup, program};
+use crate::shares::ShareSetup;
 use crate::tool_output::{Patterns, figures};
 use std::path::Path;
 use vmtax_model::{CpuSeconds, Execution, Net, Plan, Probes, Share, ShareMethod, TrialResult};
@@ -49,8 +49,7 @@ fn sharing(share: Share, images: &Images, source: &Path, besides: &RootExtras) -
         return Err(format!("share={method}: {why}"));
     }
     let server = match share.method {
-        ShareMethod::NineP => None,
-        ShareMethod::Virtiofs => Some(program(&share)?),
+        ShareMethod::NineP | ShareMethod::Virtiofs => vmtax_vm::share_program(&share).map_err(|e| e.to_string())?,
         other => return Err(format!("share={other} cannot share the host's root: use 9p or virtiofs")),
     };
     Ok(Sharing {

@@ -242,7 +242,11 @@ impl<'a> Run<'a> {
     /// Writes down that these slots have no result, and why they are not tried again.
     fn refuse(&mut self, boot: &[Slot], error: MachineError) -> Result<(), RunError> {
         let slot = self.booted_slot(boot);
-        let why = format!("{} failed to boot: {error}", slot.machine);
+        let why = match &error {
+            // Nothing was booted.
+            MachineError::NoShare(why) => why.clone(),
+            _ => format!("{} failed to boot: {error}", slot.machine),
+        };
         (self.progress)(Progress::Failed { number: self.number, error: &error });
         self.write_failed(boot, 0, &why)?;
         self.refused.insert((slot.machine, slot.variant, slot.step), why);

@@ -165,15 +165,10 @@ impl ShareBuilder<'_> {
         let (read_only, users) = (share.read_only(tree), tree.path.is_some());
         vmtax_vm::check_rights(&share).map_err(|e| e.to_string())?;
         let mut sharing = Sharing { read_only, users, ..Sharing::new(share, folder.to_path_buf()) };
-        if !sharing.share.method.is_image() && sharing.share.method != ShareMethod::NineP {
-            sharing.server = Some(program(&sharing.share)?);
+        if !sharing.share.method.is_image() {
+            sharing.server = vmtax_vm::share_program(&sharing.share).map_err(|e| e.to_string())?;
         }
-        if sharing.share.method == ShareMethod::Nfs3 {
-            let found = vmtax_host::find_program("rpcbind");
-            let lacking =
-                "share=nfs3 needs rpcbind, which is not installed: `apt-get install rpcbind`, or use share=nfs4";
-            sharing.portmapper = Some(found.ok_or(lacking)?);
-        }
+        sharing.portmapper = vmtax_vm::portmapper_program(&sharing.share).map_err(|e| e.to_string())?;
         if let Some(kind) = kind(&sharing.share) {
             let (path, facts) = self.image(kind, tree, folder)?;
             sharing.source = path;
@@ -203,7 +198,8 @@ impl ShareBuilder<'_> {
         let options = kind.1.iter().map(|how| ("compress".to_owned(), how.clone())).collect();
         let share = Share { method: kind.0, options };
         let make = || -> Result<ImageFacts, MachineError> {
-            let program = program(&share).map_err(MachineError::NoShare)?;
+            let no_image = || MachineError::NoShare(format!("share={} has no image", share.method));
+            let program = vmtax_vm::share_program(&share)?.ok_or_else(no_image)?;
             let room = image_room(self.plan, tree, share.method).map_err(|e| MachineError::NoShare(e.to_string()))?;
             make_image(&share, &program, folder, room, &path)
         };
@@ -211,24 +207,6 @@ impl ShareBuilder<'_> {
         self.made.insert(kind, made.clone());
         made
     }
-}
-
-/// The program that serves or makes what is shared.
-pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
-    let (name, package) = match share.method {
-        ShareMethod::Virtiofs => ("virtiofsd", "virtiofsd` (on Debian 12 `apt-get install qemu-system-common"),
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
-        ShareMethod::Disk | ShareMethod::NineP => ("mkfs.ext4", "e2fsprogs"),
-        ShareMethod::Erofs => ("mkfs.erofs", "erofs-utils"),
-        ShareMethod::Squashfs => ("mksquashfs", "squashfs-tools"),
-    };
-    if let Some(named) = share.option("server").map(PathBuf::from) {
-        let lacking = || format!("share.server={} is not a file: give the path of {name}", named.display());
-        return if named.is_file() { Ok(named.clone()) } else { Err(lacking()) };
-    }
-    vmtax_host::find_program(name).ok_or_else(|| {
-        format!("share={} needs {name}, which is not installed: `apt-get install {package}`", share.method)
-    })
 }
 
 /// The folder on the host that shows a guest's changes to the run's own tree; `None` for an image, which is a copy.

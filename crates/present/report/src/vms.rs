@@ -3,7 +3,7 @@
 use crate::engine::{Block, Column, Report, Section, Table};
 use crate::text::plain;
 use vmtax_model::number::{bytes, counted};
-use vmtax_model::{AbilityName, Missing, ProcessStop, VmFacts};
+use vmtax_model::{AbilityName, FailureKind, Missing, ProcessStop, VmFacts};
 
 /// More VMs that lack the same are counted.
 const MOST_NAMED: usize = 5;
@@ -35,7 +35,7 @@ fn answer(vms: &[VmFacts]) -> String {
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
-    let stopped: Vec<String> = vms.iter().filter_map(|vm| stopped(vm, vms)).collect();
+    let stopped: Vec<String> = vms.iter().filter_map(|vm| stopped(vm, vms).or_else(|| panicked(vm, vms))).collect();
     if !stopped.is_empty() {
         return format!("{}. {} on this host.", stopped.join("; "), counted(vms.len() as u64, "VM"));
     }
@@ -56,6 +56,12 @@ fn stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
         }
         ProcessStop::Tracer(tracer) => format!("{name} does not run: {} has stopped QEMU", plain(tracer)),
     })
+}
+
+/// A clause that says that a guest's kernel has panicked, with its line on the console.
+fn panicked(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
+    let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic)?;
+    Some(format!("{}'s guest has panicked, its console ends with \"{}\"", unique_name(vm, vms), plain(&failure.line)))
 }
 
 fn table(vms: &[VmFacts]) -> Table {

@@ -25,6 +25,9 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
+    for line in vmtax_report::shares::not_measured(&plan) {
+        eprintln!("Not measured: {}", vmtax_report::printable(&line));
+    }
     if let Some(line) = forecast(&plan, &record.dir) {
         eprintln!("{}", vmtax_report::printable(&line));
     }

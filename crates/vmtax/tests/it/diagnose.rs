@@ -1,7 +1,7 @@
 //! `vmtax diagnose` of VMs that others started: the planted cause comes first, and where none was planted the VM is healthy.
 
 use crate::common::boot_guest::{BootGuest, polling_firmware, random_requests, reading};
-use crate::common::{Busy, Place, Quota, Signal, json, send, skipped, until};
+use crate::common::{Busy, Domain, Place, Quota, Signal, json, send, skipped, until};
 use serde_json::Value;
 use std::fs;
 use std::fs::File;
@@ -271,6 +271,127 @@ fn a_guest_that_polls_its_uart_is_named_first() {
     let found = caused_by(&place, vm.pid() as i32, "uart-polling", "--duration 4");
     let gain = found["causes"][0]["gain"].as_f64().unwrap();
     assert!((0.05..=1.0).contains(&gain), "a share of the vCPU's time: {gain}");
+}
+
+/// A guest that prints this text on its serial port and then spins.
+fn printing_firmware(text: &str) -> Vec<u8> {
+    let mut rom = vec![0; 64 << 10];
+    rom[0x8000..0x8000 + text.len()].copy_from_slice(text.as_bytes());
+    // cld; mov si, 0x8000; mov dx, 0x3f8; cs lodsb; test al, al; jz to itself; out dx, al; jmp to lodsb
+    rom[..18].copy_from_slice(&[
+        0xfc, 0xbe, 0x00, 0x80, 0xba, 0xf8, 0x03, 0x2e, 0xac, 0x84, 0xc0, 0x75, 0x02, 0xeb, 0xfe, 0xee, 0xeb, 0xf5,
+    ]);
+    rom[0xfff0..0xfff5].copy_from_slice(&[0xea, 0x00, 0x00, 0x00, 0xf0]); // jmp 0xf000:0
+    rom
+}
+
+const PANICKED: &str = "[    0.000000] Linux version 6.1.0\r\n[    1.5] Kernel panic - not syncing: \u{1b}[31mAttempted to kill \
+                        init!\r\n[    1.6] ---[ end Kernel panic - not syncing: Attempted to kill init! ]---\r\n";
+
+/// A VM whose guest prints this, which QEMU writes to the file.
+fn printing(place: &Place, name: &str, text: &str, serial: &str) -> BootGuest {
+    let more = format!("{serial} -bios {}", place.put(&format!("{name}.rom"), printing_firmware(text)).display());
+    let vm = BootGuest::start(place, name, "tcg", &reading([0, 0]), "", &more);
+    vm.ask("cont");
+    let file = place.path(&format!("{name}.console"));
+    let is_printed = || fs::read(&file).is_ok_and(|printed| printed.ends_with(b"\n")).then_some(());
+    until("the guest has printed", is_printed);
+    vm
+}
+
+#[test]
+fn a_guest_that_has_panicked_is_said_first_though_its_vcpu_spins() {
+    let place = Place::new();
+    for (name, serial) in [
+        ("serial", format!("-serial file:{}", place.path("serial.console").display())),
+        (
+            "logged",
+            format!(
+                "-chardev null,id=c0,logfile={} -device isa-serial,chardev=c0",
+                place.path("logged.console").display()
+            ),
+        ),
+    ] {
+        let vm = printing(&place, name, PANICKED, &serial);
+        // A load that the rules about CPUs would name.
+        let found = diagnosis(&place, vm.pid() as i32, name, "--duration 2");
+        let first = &found["causes"][0];
+        assert_eq!((&first["rule"], &first["gain"]), (&"vm-guest-panicked".into(), &0.0.into()), "{found:#}");
+        let said = format!(
+            "The guest has panicked, its console ends with \"Kernel panic - not syncing: Attempted to kill init!\" ({}).",
+            place.path(&format!("{name}.console")).display()
+        );
+        assert_eq!(first["finding"], *said);
+        assert_eq!(first["remedies"][0]["line"], "{\"execute\": \"system_reset\"} to its QMP socket");
+        assert!(found["rates"]["run"].as_f64().unwrap() > 0.1, "it spins: {found:#}");
+        let report = place.vmtax(&format!("report {name}")).succeeds();
+        assert!(report.stdout.starts_with(&format!("{name}: The guest has panicked")), "{report}");
+        let vms = place.vmtax("vms").succeeds();
+        let vms =
+            vms.shows(&format!("{name}'s guest has panicked, its console ends with \"Kernel panic - not syncing"));
+        assert!(!vms.stdout.contains('\u{1b}'), "{vms}");
+        // QEMU truncates no file at a reset: the guest boots, and panics, again.
+        vm.ask("system_reset");
+    }
+}
+
+/// virtlogd has the file of the log, and QEMU a pipe to it.
+#[test]
+#[ignore = "needs root"]
+fn a_panic_in_the_log_of_a_domains_console_is_found_by_libvirts_name_of_the_file() {
+    let place = Place::new();
+    let (rom, log) = (place.put("rom", printing_firmware(PANICKED)), place.path("console.log"));
+    let Some(domain) = Domain::create(&place, |name| {
+        format!(
+            "<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os>\
+             <type arch='x86_64' machine='pc'>hvm</type><loader>{}</loader></os><devices><serial type='pty'>\
+             <log file='{}' append='off'/><target type='isa-serial' port='0'/></serial></devices></domain>",
+            rom.display(),
+            log.display()
+        )
+    }) else {
+        return;
+    };
+    until("the guest has printed", || fs::read(&log).is_ok_and(|text| text.ends_with(b"\n")).then_some(()));
+    let words = format!("diagnose {} --json --output out --duration 2", domain.name);
+    let found = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout)["findings"].clone();
+    let first = &found["causes"][0];
+    assert_eq!(first["rule"], "vm-guest-panicked", "{found:#}");
+    assert!(first["finding"].as_str().unwrap().contains(&log.display().to_string()), "{first:#}");
+    assert_eq!(first["remedies"][0]["line"], format!("virsh reset {}", domain.name));
+}
+
+#[test]
+fn a_panic_before_the_last_boot_and_a_console_that_is_no_file_are_not_said() {
+    let place = Place::new();
+    let booted = format!("{PANICKED}[    0.000000] Linux version 6.1.0\r\n");
+    let vm = printing(&place, "booted", &booted, &format!("-serial file:{}", place.path("booted.console").display()));
+    let top = json(&place.vmtax(&format!("top {} --json --duration 0.3", vm.pid())).succeeds().stdout);
+    assert!(top["vms"][0]["kernel_failure"].is_null(), "{top:#}");
+    assert!(!top["vms"][0]["findings"].to_string().contains("vm-guest"), "{top:#}");
+}
+
+#[test]
+fn a_panic_that_a_device_reports_is_qemus_run_state() {
+    let place = Place::new();
+    // mov dx, 0x505; mov al, 1; out dx, al; hlt
+    let mut sector = vec![0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, 0xf4];
+    sector.resize(510, 0);
+    sector.extend([0x55, 0xaa]);
+    let vm = BootGuest::start(&place, "reported", "tcg", &sector, "", "-device pvpanic -action panic=pause");
+    vm.ask("cont");
+    until("it panics", || (vm.ask("query-status")["status"] == "guest-panicked").then_some(()));
+    let found = caused_by(&place, vm.pid() as i32, "vm-guest-panicked", "--duration 1");
+    let cause = &found["causes"][0];
+    assert_eq!(cause["finding"], "The guest has panicked: QEMU's run state is \"guest-panicked\".");
+    let reset = "{\"execute\": \"system_reset\"}, then {\"execute\": \"cont\"} to its QMP socket";
+    assert_eq!(cause["remedies"][0]["line"], reset);
+    let others = found["causes"].as_array().unwrap().iter().filter(|cause| cause["rule"] == "vm-stopped").count();
+    assert_eq!(others, 0, "one cause, said once: {found:#}");
+    // The remedy is one: the guest boots again.
+    vm.ask("system_reset");
+    vm.ask("cont");
+    until("it panics again", || (vm.ask("query-status")["status"] == "guest-panicked").then_some(()));
 }
 
 #[test]

@@ -296,3 +296,49 @@ fn requests_that_qemu_serves_have_its_cpu_time() {
     };
     assert_eq!([measured("native"), measured(guest)], [false, true], "{report}");
 }
+
+/// `vmtax share` with these words on a host without these programs: among mounts that only this run sees.
+fn share_without(place: &Place, programs: &[&str], words: &str) -> Outcome {
+    let hidden = programs.iter().map(|name| format!("$(command -v {name})")).collect::<Vec<_>>().join(" ");
+    let line = format!("for f in {hidden}; do mount --bind /dev/null $f; done; exec \"$0\" share --dir \"$@\"");
+    let run = place.program("unshare").words("-m sh -c").arg(line).arg(binary()).arg(place.runs());
+    run.env("PATH", format!("{}:/usr/lib/qemu:/usr/libexec", std::env::var("PATH").unwrap()))
+        .words(words)
+        .start(240)
+        .outcome()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_the_host_lacks_is_left_out_with_its_package_and_the_rest_is_measured() {
+    let place = Place::new();
+    let words = format!("--quick --rounds 1 --files 20 --bytes 1M {}", fast_guest().1);
+    let mut outcome = share_without(&place, &["ganesha.nfsd", "mkfs.erofs", "virtiofsd"], &words).exits(0);
+    for (method, program, package) in
+        [("nfs4", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"), ("erofs", "mkfs.erofs", "erofs-utils")]
+    {
+        let said =
+            format!("{method}: share={method} needs {program}, which is not installed. → `apt-get install {package}`");
+        assert!(outcome.stderr.contains(&format!("Not measured: {said}")), "{outcome}");
+        outcome = outcome.shows("Not measured").shows(package);
+    }
+    assert!(!outcome.to_string().contains("failed to boot"), "{outcome}");
+    let recording = place.recording();
+    let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
+    let mut measured: Vec<&str> = trials(&report).iter().filter_map(|trial| trial["variant"].as_str()).collect();
+    measured.sort_unstable();
+    measured.dedup();
+    measured.retain(|name| !name.is_empty());
+    assert_eq!(measured, ["9p", "9p,msize=512000,cache=loose", "disk"], "{report}");
+    assert!(trials(&report).iter().all(|trial| trial["outcome"] == "done"), "{report}");
+    assert!(!report.to_string().contains("msize-capped"), "{report}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_named_method_that_the_host_lacks_ends_the_command_before_anything_runs() {
+    let place = Place::new();
+    let outcome = share_without(&place, &["ganesha.nfsd"], "9p nfs4").exits(2);
+    outcome.says("nfs4 cannot be measured on this host: share=nfs4 needs ganesha.nfsd").says("nfs-ganesha-vfs");
+    assert!(!place.runs().exists(), "nothing is recorded");
+}

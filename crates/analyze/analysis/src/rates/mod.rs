@@ -41,6 +41,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         monitor_timeout_s: after.monitor_timeout_s,
         no_monitor: no_monitor(facts),
         blocked: blocked(before, after),
+        kernel_failure: after.kernel_failure.clone(),
         run: mean(|thread| thread.run),
         ready: mean(|thread| thread.ready),
         throttled: throttled.map(|us| window.part(us as f64 / 1e6 / vcpus)),

@@ -60,6 +60,8 @@ const RULES: &[&Rule] = &[
     &vm_hang::VM_PROCESS_TRACED,
     &vm_hang::VM_BLOCKED_THREAD,
     &vm_hang::VM_NO_PROGRESS,
+    &vm_hang::VM_GUEST_PANICKED,
+    &vm_hang::VM_GUEST_FAILED,
     &accelerator::TCG_DESPITE_KVM,
     &accelerator::KVM_EMULATES_KERNELS,
     &accelerator::KVM_NOT_AVAILABLE,
@@ -122,4 +124,20 @@ const RULES: &[&Rule] = &[
     &vm_io::VM_SLOW_REQUESTS,
     &vm_io::VM_QUEUED_REQUESTS,
     &vm_cpu::VM_BUSY_THREAD,
+    &vm_hang::VM_GUEST_REPORT,
 ];
+
+/// The rules about VMs that do not run: what else is found there explains nothing.
+const HANGS: [&Rule; 6] = [
+    &vm_hang::VM_PROCESS_STOPPED,
+    &vm_hang::VM_PROCESS_TRACED,
+    &vm_hang::VM_BLOCKED_THREAD,
+    &vm_hang::VM_NO_PROGRESS,
+    &vm_hang::VM_GUEST_PANICKED,
+    &vm_hang::VM_GUEST_FAILED,
+];
+
+/// Returns true for a rule that says of a VM that it does not run.
+pub(crate) fn is_about_hang(id: &str) -> bool {
+    HANGS.iter().any(|rule| rule.id == id)
+}

@@ -12,6 +12,8 @@ use vmtax_model::{
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
 pub(super) const MIN_READY: f64 = 0.1;
+/// QEMU's run state after a device reported the guest's panic.
+pub(super) const PANICKED: &str = "guest-panicked";
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
 pub(super) const BUSY_THREAD: f64 = 0.8;
 
@@ -30,7 +32,9 @@ pub(super) const VM_STOPPED: Rule = Rule {
             values: vec![("RESUME", resume(vm))],
             ..Finding::default()
         };
-        evidence.vm.and_then(|vm| Some((vm, vm.stopped()?))).map(finding).into_iter().collect()
+        // A panic has its own rule.
+        let stopped = |vm| Some((vm, VmRates::stopped(vm).filter(|why| *why != PANICKED)?));
+        evidence.vm.and_then(stopped).map(finding).into_iter().collect()
     },
 };
 

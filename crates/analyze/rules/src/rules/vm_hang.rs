@@ -1,11 +1,17 @@
-//! A VM that does not run at all although nobody paused it: its process is stopped, its threads are blocked in the kernel, or
-//! QEMU does not answer. What else is known of such a VM explains nothing.
+//! A VM that does not run at all although nobody paused it: its process is stopped, its threads are blocked in the kernel, QEMU
+//! does not answer, or its guest's kernel has failed. What else is known of such a VM explains nothing.
 
+use super::monitor_command::{is_libvirts, qmp, virsh};
+use super::vm_cpu::{MIN_READY, PANICKED};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::number::counted;
-use vmtax_model::{BlockedThread, ProcessStop, Role, VmRates};
+use serde_json::json;
+use vmtax_model::number::{counted, duration};
+use vmtax_model::{BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, VmRates, shell_line};
 
+/// A kernel that hangs reports a lockup each 20 s, a stall each 3 minutes or more often.
+const RECENT_S: u64 = 600;
+const LOCKUPS: &str = "Linux kernel documentation, Softlockup detector and hardlockup detector; Bug hunting";
 const STATES: &str = "Linux manual pages, proc_pid_stat(5): state";
 
 pub(super) const VM_PROCESS_STOPPED: Rule = Rule {
@@ -104,6 +110,103 @@ pub(super) const VM_NO_PROGRESS: Rule = Rule {
     },
 };
 
+pub(super) const VM_GUEST_PANICKED: Rule = Rule {
+    id: "vm-guest-panicked",
+    finds: "a guest whose kernel has panicked: QEMU's run state is guest-panicked (pvpanic), or the last boot in a console's file ends with a kernel panic",
+    remedies: &[
+        instruction("Reset the VM", "RESET"),
+        instruction("To find the cause save the guest's memory before that, and open it with crash", "DUMP"),
+    ],
+    source: "Linux kernel documentation, Kernel panic: panic=, and QEMU documentation, PVPANIC device",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let state = vm.stopped().filter(|state| *state == PANICKED);
+            let said = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic).map(quoted);
+            let text = match (state, said) {
+                (Some(state), None) => format!("The guest has panicked: QEMU's run state is \"{state}\"."),
+                (Some(state), Some(said)) => format!("The guest has panicked (run state \"{state}\"): {said}."),
+                (None, Some(said)) => format!("The guest has panicked, its console ends with {said}."),
+                (None, None) => return None,
+            };
+            Some(Finding { values: failed_values(vm), ..Finding::new(text) })
+        };
+        evidence.vm.and_then(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_GUEST_FAILED: Rule = Rule {
+    id: "vm-guest-failed",
+    finds: "a guest whose kernel reported a lockup, an RCU stall or an oops on a console within the last 10 minutes, while its vCPUs had their host CPUs",
+    remedies: &[
+        instruction("If the guest does not respond, reset the VM", "RESET"),
+        instruction("To find the cause save the guest's memory before that, and open it with crash", "DUMP"),
+    ],
+    source: LOCKUPS,
+    evaluate: |evidence| reported(evidence, true),
+};
+
+pub(super) const VM_GUEST_REPORT: Rule = Rule {
+    id: "vm-guest-report",
+    finds: "a guest whose kernel reported a lockup, an RCU stall or an oops since its last boot, longer ago, or while its vCPUs waited for host CPUs",
+    remedies: &[instruction("Read the guest's kernel log, and reboot the guest after an oops", "CONSOLE")],
+    source: LOCKUPS,
+    evaluate: |evidence| reported(evidence, false),
+};
+
+/// Findings about a lockup, a stall or an oops: with `is_first` those that explain all else, otherwise the older ones and those of
+/// vCPUs that wait for a host CPU, which a guest takes for a lockup.
+fn reported(evidence: &Evidence<'_>, is_first: bool) -> Vec<Finding> {
+    let finding = |vm: &VmRates| {
+        let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind != FailureKind::Panic)?;
+        let lacks_cpus = [vm.ready, vm.throttled].into_iter().flatten().any(|part| part >= MIN_READY);
+        let explains = failure.age_s <= RECENT_S && !lacks_cpus && vm.stopped().is_none();
+        let what = match failure.kind {
+            FailureKind::Oops => "an oops",
+            _ => "a lockup",
+        };
+        let age = duration(failure.age_s as f64);
+        let text = format!(
+            "The guest's kernel reports {what} at the end of its console, written {age} ago: {}.",
+            quoted(failure)
+        );
+        let file = failure.file.to_string_lossy().into_owned();
+        // A terminal would obey what the guest wrote.
+        let console = format!("{} | cat -v", shell_line(&["sudo", "tail", "-n", "100", &file].map(str::to_owned)));
+        let values = [failed_values(vm), vec![("CONSOLE", console)]].concat();
+        (explains == is_first).then(|| Finding { values, ..Finding::new(text) })
+    };
+    evidence.vm.and_then(finding).into_iter().collect()
+}
+
+/// The kernel's line in quotes, and the file that has it. The guest writes the line.
+fn quoted(failure: &KernelFailure) -> String {
+    let (line, file) = (failure.line.escape_default(), failure.file.display().to_string());
+    format!("\"{line}\" ({})", file.escape_default())
+}
+
+/// The values of `RESET` and `DUMP` in remedies.
+fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
+    // A VM that QEMU has stopped stays stopped after a reset.
+    let is_stopped = vm.stopped().is_some();
+    let file = format!("/var/tmp/{}.dump", vm.argument());
+    let (reset, resume) = match vm.manager {
+        Some(Manager::Proxmox) => ("qm reset VMID".to_owned(), "qm resume VMID".to_owned()),
+        _ if is_libvirts(vm) => (virsh(vm, &["reset", "DOMAIN"]), virsh(vm, &["resume", "DOMAIN"])),
+        _ => ("{\"execute\": \"system_reset\"}".to_owned(), "{\"execute\": \"cont\"}".to_owned()),
+    };
+    let dump = match is_libvirts(vm) {
+        true => virsh(vm, &["dump", "DOMAIN", &file, "--memory-only"]),
+        false => qmp(vm, "dump-guest-memory", &json!({ "paging": false, "protocol": format!("file:{file}") })),
+    };
+    let reset = match (vm.manager.is_some(), is_stopped) {
+        (true, true) => format!("{reset} && {resume}"),
+        (true, false) => reset,
+        (false, true) => format!("{reset}, then {resume} to its QMP socket"),
+        (false, false) => format!("{reset} to its QMP socket"),
+    };
+    vec![("RESET", reset), ("DUMP", dump)]
+}
+
 /// A finding about the whole VM, which gets nothing done.
 fn finding(evidence: &Evidence<'_>, text: impl Fn(&VmRates) -> Option<String>) -> Vec<Finding> {
     let found = |vm: &VmRates| Some(Finding { text: text(vm)?, gain: 1.0, values: values(vm), ..Finding::default() });
@@ -144,7 +247,7 @@ fn place(thread: &BlockedThread) -> String {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{BlockedThread, ProcessStop, Role, RunState, ThreadRates, VmRates};
+    use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, ThreadRates, VmRates};
 
     fn first(vm: &VmRates) -> Option<String> {
         crate::evaluate(&Evidence { vm: Some(vm), ..Evidence::default() }).into_iter().next().map(|found| found.rule)
@@ -227,5 +330,68 @@ mod tests {
         assert_eq!(says("vm-no-progress", &vm(0.0)), [""; 0], "the monitor answers");
         let unknown = VmRates { threads: Vec::new(), ..silent(0.0) };
         assert_eq!(says("vm-no-progress", &unknown), [""; 0], "no vCPU thread is known");
+    }
+
+    fn failing(kind: FailureKind, age_s: u64, line: &str) -> VmRates {
+        let kernel_failure = KernelFailure { kind, line: line.to_owned(), file: "/var/log/web01.log".into(), age_s };
+        VmRates { kernel_failure: Some(kernel_failure), ready: Some(0.0), ..vm(1.0) }
+    }
+
+    const PANIC: &str = "Kernel panic - not syncing: a \"b\" \u{1b}";
+
+    #[test]
+    fn a_panic_is_first_without_a_gain_also_of_vcpus_that_wait() {
+        let panicked = VmRates { ready: Some(0.88), ..failing(FailureKind::Panic, 9000, PANIC) };
+        assert_eq!(
+            says("vm-guest-panicked", &panicked),
+            [
+                r#"The guest has panicked, its console ends with "Kernel panic - not syncing: a \"b\" \u{1b}" (/var/log/web01.log)."#
+            ]
+        );
+        let all = crate::evaluate(&Evidence { vm: Some(&panicked), ..Evidence::default() });
+        assert_eq!((&*all[0].rule, all[0].gain, &*all[1].rule), ("vm-guest-panicked", 0.0, "vm-run-queue-wait"));
+        assert_eq!(all[0].remedies[0].line, "{\"execute\": \"system_reset\"} to its QMP socket");
+        assert!(all[0].remedies[1].line.contains("dump-guest-memory"), "{:?}", all[0].remedies[1]);
+        let stopped = VmRates { process_stop: Some(ProcessStop::Signal), ..panicked };
+        assert_eq!(first(&stopped).as_deref(), Some("vm-process-stopped"));
+    }
+
+    #[test]
+    fn qemus_run_state_says_that_the_guest_has_panicked() {
+        let state = Some(RunState::Stopped("guest-panicked".to_owned()));
+        let manager = Some(vmtax_model::Manager::Libvirt);
+        let known = VmRates { state: state.clone(), manager, name: Some("web01".to_owned()), ..vm(0.0) };
+        assert_eq!(
+            says("vm-guest-panicked", &known),
+            ["The guest has panicked: QEMU's run state is \"guest-panicked\"."]
+        );
+        let found = crate::evaluate(&Evidence { vm: Some(&known), ..Evidence::default() });
+        assert_eq!(found.iter().map(|found| &*found.rule).collect::<Vec<_>>(), ["vm-guest-panicked"], "said once");
+        assert_eq!(found[0].remedies[0].line, "virsh reset web01 && virsh resume web01");
+        assert_eq!(found[0].remedies[1].line, "virsh dump web01 /var/tmp/web01.dump --memory-only");
+        let both = VmRates { state, ..failing(FailureKind::Panic, 1, "Kernel panic - not syncing: a") };
+        let said = &says("vm-guest-panicked", &both)[0];
+        assert!(said.starts_with("The guest has panicked (run state \"guest-panicked\"): \"Kernel panic"), "{said}");
+        let paused = VmRates { state: Some(RunState::Stopped("paused".to_owned())), ..vm(0.0) };
+        assert_eq!((says("vm-guest-panicked", &paused).len(), first(&paused).as_deref()), (0, Some("vm-stopped")));
+    }
+
+    #[test]
+    fn a_lockup_is_first_where_it_is_recent_and_the_vcpus_have_their_cpus() {
+        let soft = "watchdog: BUG: soft lockup - CPU#0 stuck for 22s!";
+        let recent = failing(FailureKind::Lockup, 12, soft);
+        let said = format!(
+            "The guest's kernel reports a lockup at the end of its console, written 12 s ago: \"{soft}\" (/var/log/web01.log)."
+        );
+        assert_eq!((says("vm-guest-failed", &recent), says("vm-guest-report", &recent).len()), (vec![said], 0));
+        assert_eq!(first(&recent).as_deref(), Some("vm-guest-failed"));
+        let waits = VmRates { ready: Some(0.88), ..recent.clone() };
+        assert_eq!(first(&waits).as_deref(), Some("vm-run-queue-wait"), "the host causes the lockup");
+        let old = failing(FailureKind::Oops, 9000, "Oops: 0002 [#1]");
+        for later in [&waits, &old] {
+            assert_eq!((says("vm-guest-failed", later).len(), says("vm-guest-report", later).len()), (0, 1));
+        }
+        let found = &advice("vm-guest-report", &Evidence { vm: Some(&old), ..Evidence::default() })[0];
+        assert_eq!(found.remedies[0].line, "sudo tail -n 100 /var/log/web01.log | cat -v");
     }
 }

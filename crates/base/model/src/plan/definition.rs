@@ -8,7 +8,7 @@ use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, Machine, Probes, Tree, TuneSpec, WorkloadSpec};
+use crate::{GuestTuneSpec, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpec};
 
 /// The trials to make, how often and in which order. As TOML:
 ///
@@ -46,6 +46,8 @@ pub struct Plan {
     pub tree: Option<Tree>,
     /// Configurations of the guest; every guest boots in each.
     pub variants: Vec<Variant>,
+    /// Configurations that were meant and that this host cannot have: left out, with the reason.
+    pub not_measured: Vec<Missing>,
     /// The published result that is reproduced, by name.
     pub reproduces: Option<String>,
     /// What to run, in order within a slot.
@@ -70,6 +72,7 @@ impl Plan {
             guest: Guest::default(),
             tree: None,
             variants: vec![Variant::default()],
+            not_measured: Vec::new(),
             reproduces: None,
             workloads,
         }

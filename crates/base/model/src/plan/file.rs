@@ -11,7 +11,7 @@ use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
 use super::study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, Machine, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
+use crate::{GuestTuneSpec, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]
@@ -53,6 +53,8 @@ struct PlanFile {
     tune_guest: Option<Box<GuestTuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
+    #[serde(default, rename = "not-measured", skip_serializing_if = "Vec::is_empty")]
+    not_measured: Vec<Missing>,
     #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
     #[serde(rename = "workload")]
@@ -161,6 +163,7 @@ impl TryFrom<PlanFile> for Plan {
             guest: file.guest,
             tree: file.tree,
             variants: file.variants,
+            not_measured: file.not_measured,
             reproduces: file.reproduces,
             workloads: file.workloads,
         })
@@ -189,6 +192,7 @@ impl From<Plan> for PlanFile {
             guest: plan.guest,
             tree: plan.tree,
             variants: plan.variants,
+            not_measured: plan.not_measured,
             reproduces: plan.reproduces,
             workloads: plan.workloads,
         }

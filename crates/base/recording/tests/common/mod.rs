@@ -19,6 +19,7 @@ pub fn plan() -> Plan {
         probes: vec![vmtax_model::Probes::None],
         tree: None,
         variants: vec![vmtax_model::Variant::default()],
+        not_measured: Vec::new(),
         reproduces: None,
         guest: Guest::default(),
         workloads: vec![

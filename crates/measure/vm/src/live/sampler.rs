@@ -9,6 +9,7 @@ use crate::change::{host_queues, pinned};
 use crate::vm::Vm;
 use crate::vmm::NoMonitor;
 use crate::vmm::qemu::answers::Answers;
+use crate::vmm::qemu::console::{Console, kernel_failure};
 use crate::vmm::qemu::counters::{Questions, counters, queues};
 use crate::vmm::qemu::domain_stats::DomainStats;
 use crate::vmm::qemu::guest_agent::GuestAgent;
@@ -50,6 +51,7 @@ pub(super) struct Sampler {
     agent: Option<GuestAgent>,
     agent_pause: Pause,
     transparent_huge: Option<u64>,
+    consoles: Vec<Console>,
 }
 
 impl Sampler {
@@ -74,6 +76,7 @@ impl Sampler {
             agent: None,
             agent_pause: Pause::default(),
             transparent_huge: None,
+            consoles: Vec::new(),
         };
         sampler.was_stopped = matches!(sampler.vm.no_monitor(), Some(NoMonitor::Stopped(_)));
         sampler.read_seldom();
@@ -144,6 +147,7 @@ impl Sampler {
             process_stop,
             monitor_timeout_s,
             blocked,
+            kernel_failure: kernel_failure(pid, &mut self.consoles),
             memory,
             cgroup: cgroup_counters(&self.cgroups),
             process_io: process_io(pid),
@@ -267,6 +271,7 @@ impl Sampler {
         self.settings.host_queues = host_queues(self.facts.disks.iter().filter_map(|disk| disk.host_device));
         (self.settings.host_cpus, self.settings.pinned) =
             pinned(pid, self.facts.threads.iter().filter(|thread| thread.role.stays()).map(|thread| thread.tid));
+        self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::of(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
         self.questions.balloon = self.vm.has_balloon();

@@ -2,6 +2,7 @@
 
 use super::handle::Vm;
 use super::open_files::nics;
+use crate::vmm::qemu::console::kernel_failure;
 use procfs::process::Process;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +29,7 @@ impl Vm {
             managed: self.process.managed(),
             accelerator,
             process_stop: process_stop(self.pid()),
+            kernel_failure: kernel_failure(self.pid(), &mut self.process.consoles(&files, false)),
             vcpus,
             memory,
             roles_from,

@@ -4,6 +4,7 @@ use super::open_files::{OpenFile, open_files};
 use crate::MachineError;
 use crate::setup::Setup;
 use crate::vmm::qemu::binary::{self, binary};
+use crate::vmm::qemu::console::Console;
 use crate::vmm::qemu::monitor::Monitor;
 use crate::vmm::{NoMonitor, VmmProcess};
 use std::os::unix::net::UnixStream;
@@ -150,6 +151,11 @@ impl Vm {
     /// Features of the local APIC of a guest of KVM. The monitor is asked even where that leaves a mark.
     pub fn apic_features(&self) -> ApicFeatures {
         self.process.apic_features()
+    }
+
+    /// The guest's consoles that can be read without taking them from anybody; `asks_libvirt`: also those that libvirt's daemon writes.
+    pub(crate) fn consoles(&self, asks_libvirt: bool) -> Vec<Console> {
+        self.process.consoles(&self.files().unwrap_or_default(), asks_libvirt)
     }
 
     /// Whether the guest has a balloon.

@@ -10,6 +10,7 @@ use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::vm::open_files::OpenFile;
 use procfs::process::Process;
 use qemu::arguments::{Arguments, path_of};
+use qemu::console::Console;
 use qemu::monitor::Monitor;
 use qemu::{attach, binary, disks, guest_agent, guest_settings, manager, nics, start, threads};
 use started::{Started, Streams};
@@ -232,6 +233,16 @@ impl VmmProcess {
     /// The path of a file that the process names, from here.
     pub fn path_of(&self, file: &Path) -> PathBuf {
         path_of(self.pid, file)
+    }
+
+    /// The guest's consoles that can be read without taking them from anybody, given the files that the process has open.
+    /// `asks_libvirt`: libvirt names the files that its own daemon writes.
+    pub fn consoles(&self, files: &[OpenFile], asks_libvirt: bool) -> Vec<Console> {
+        let managed = self.managed().filter(|_| asks_libvirt);
+        match self.vmm {
+            Some(Vmm::Qemu) => qemu::console::consoles(self.pid, &self.arguments(), files, managed.as_ref()),
+            None => Vec::new(),
+        }
     }
 
     /// The guest's name.

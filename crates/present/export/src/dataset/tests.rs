@@ -164,6 +164,7 @@ fn observed(folder: &Path) -> Recording {
         managed: None,
         accelerator: Some(Accelerator::Kvm),
         process_stop: None,
+        kernel_failure: None,
         vcpus: 1,
         memory: 1 << 30,
         roles_from: RoleSource::Monitor,

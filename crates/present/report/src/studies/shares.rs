@@ -5,7 +5,7 @@ use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
 use crate::number::{NONE, bytes, counted, range, ratio, significant, value};
 use crate::text::when;
-use crate::view::{self, by_workload, host, origin, verdict};
+use crate::view::{self, by_workload, host, not_observed, origin, verdict};
 use vmtax_model::{
     Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFacts, ShareFindings, ShareRow, Verdict,
     WorkloadName, parse_size,
@@ -43,6 +43,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
         answer: answer(findings),
         advice: findings.advice.clone(),
         notices: vec![
+            Notice::missing("Not measured", not_measured(plan)),
             Notice::notes("Not preserved", not_kept(findings)),
             Notice::notes("Verified in the guest", effects(findings)),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
@@ -51,6 +52,11 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
         method: vec![findings.method.clone()],
         ..Report::default()
     }
+}
+
+/// The methods that the host cannot have, each with the reason and the remedy.
+pub fn not_measured(plan: &Plan) -> Vec<String> {
+    plan.not_measured.iter().map(|missing| not_observed(missing, "")).collect()
 }
 
 /// The method that is fastest for each workload where one is significantly faster, and what it loses.

@@ -130,7 +130,7 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
 
 fn method(found: &VmDiagnosis) -> Vec<String> {
     let order = "Causes are sorted by the upper bound of what the fix can save, as a fraction of the vCPUs' time or of the \
-                 requests' latency; those without a bound come last. The counters are read before anything else observes the VM."
+                 requests' latency; those without a bound come last, and a VM that hangs comes first. The counters are read before anything else observes the VM."
         .to_owned();
     [order].into_iter().chain(found.profile.iter().flat_map(|profile| &profile.exits).flat_map(exits::method)).collect()
 }

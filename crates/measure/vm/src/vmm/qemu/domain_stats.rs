@@ -57,6 +57,8 @@ fn run_state(state: u64, reason: u64) -> RunState {
         (3, 2) => "migrating",
         (3, 5) => "io-error",
         (3, 6) => "watchdog",
+        // As QEMU has it: a device of the guest reported the panic.
+        (3, 10) | (6, 1) => "guest-panicked",
         (3, _) => "paused",
         (4, _) => "shutdown",
         (5, _) => "shut off",
@@ -93,6 +95,8 @@ mod tests {
         assert_eq!((answers.disks.len(), answers.disks[1].qemu), (2, None), "no medium");
         assert_eq!(files["vda"], "/var/a=b.raw");
         assert_eq!(domains["c"].answers.state, Some(RunState::Stopped("io-error".to_owned())));
+        let panicked = Some(RunState::Stopped("guest-panicked".to_owned()));
+        assert_eq!((Some(run_state(3, 10)), Some(run_state(6, 1))), (panicked.clone(), panicked));
     }
 
     proptest! {

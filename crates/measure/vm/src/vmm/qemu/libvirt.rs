@@ -209,6 +209,15 @@ pub(crate) fn domain_xml_of(pid: i32, managed: &Managed) -> Result<(String, Stri
     Domain::of(pid, managed)?.xml()
 }
 
+/// The XML of the domain of a process, as it runs. Taints nothing.
+///
+/// # Errors
+/// [`MachineError::Monitor`] with what virsh printed.
+pub(crate) fn running_domain_xml(pid: i32, managed: &Managed) -> Result<String, MachineError> {
+    let domain = Domain::of(pid, managed)?;
+    Ok(domain.virsh(&["dumpxml", &domain.uuid], XML_TIMEOUT)?.answer)
+}
+
 /// The XML of a domain of the system's daemon that need not run, by its name or UUID.
 ///
 /// # Errors

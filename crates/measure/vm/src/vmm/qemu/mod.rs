@@ -7,6 +7,8 @@ pub(crate) mod arguments;
 pub(crate) mod attach;
 pub(crate) mod binary;
 mod command_line;
+pub(crate) mod console;
+mod console_text;
 mod conversation;
 pub(crate) mod counters;
 pub(crate) mod disk_arguments;
@@ -33,6 +35,7 @@ pub(crate) mod threads;
 
 pub use arguments::NET_DEVICE;
 pub use command_line::DISK_DEVICE;
+pub use console_text::read_console;
 pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use guest_agent::read_agent_answers;

@@ -273,6 +273,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
             probes: vec![vmtax_model::Probes::None],
             tree: None,
             variants: vec![vmtax_model::Variant::default()],
+            not_measured: Vec::new(),
             reproduces: None,
             guest: Guest::default(),
             workloads: workloads().map(WorkloadSpec::new).collect(),
