@@ -162,7 +162,8 @@ class Bench:
         process = self.process(program, "-nodefaults", "-display", "none", "-name", f"bench{self.number},debug-threads=on",
                                "-qmp", qmp[0], "-qmp", qmp[1], *words, preexec_fn=lambda: procs and write(procs, os.getpid()))
         timeout = time.monotonic() + 30
-        while not os.path.exists(self.path(f"own{self.number}")):
+        # Bound is not yet listening.
+        while not accepts(self.path(f"own{self.number}")):
             if process.poll() is not None or time.monotonic() > timeout:
                 raise NotPlanted(f"{program} {shlex.join(words)} does not start")
             time.sleep(0.1)
@@ -221,6 +222,11 @@ def read(path):
             return file.read()
     except OSError:
         return ""
+
+
+def accepts(path):
+    with socket.socket(socket.AF_UNIX) as stream:
+        return stream.connect_ex(path) == 0
 
 
 def remove_group(folder):

@@ -1,6 +1,6 @@
 //! What a command is given besides, and what it says of itself.
 
-use crate::common::{Place, binary, fast_guest, files_below, is_root, root_methods};
+use crate::common::{Place, binary, fast_guest, files_below, is_root, root_methods, terminal};
 use crate::exec::{exec, native_and_guest, report};
 use serde_json::Value;
 use std::fs;
@@ -245,6 +245,22 @@ fn a_terminal_is_a_guests() {
     for words in ["-t --machine native,tcg", "-t --machine native", "-t --machine tcg --rounds 2"] {
         exec(&place, words, &["true"]).outcome().exits(125).says("one guest machine");
     }
+}
+
+#[test]
+fn a_guests_command_ends_with_its_terminal() {
+    let place = Place::new();
+    let (mut ours, theirs) = terminal(80);
+    let start = exec(&place, &format!("-t {}", fast_guest().1), &["sh", "-c", "echo here; exec sleep 1000"]);
+    let running = start.stdin(theirs.try_clone().unwrap()).stdout(theirs).start(60);
+    let (mut seen, mut part) = (String::new(), [0; 4096]);
+    while !seen.contains("here") {
+        let n = ours.read(&mut part).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&part[..n]));
+    }
+    drop(ours);
+    running.outcome().exits(0);
+    place.nothing_is_left();
 }
 
 #[test]

@@ -247,6 +247,7 @@ fn place(thread: &BlockedThread) -> String {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
+    use proptest::prelude::*;
     use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, ThreadRates, VmRates};
 
     fn first(vm: &VmRates) -> Option<String> {
@@ -393,5 +394,73 @@ mod tests {
         }
         let found = &advice("vm-guest-report", &Evidence { vm: Some(&old), ..Evidence::default() })[0];
         assert_eq!(found.remedies[0].line, "sudo tail -n 100 /var/log/web01.log | cat -v");
+    }
+
+    const STATES: [&str; 6] = [
+        "vm-process-stopped",
+        "vm-process-traced",
+        "vm-blocked-thread",
+        "vm-no-progress",
+        "vm-guest-panicked",
+        "vm-stopped",
+    ];
+
+    /// States that a VM may be in at once, and the rule that says so first; `None` where it runs.
+    fn in_state() -> impl Strategy<Value = (VmRates, Option<&'static str>)> {
+        let stop = prop_oneof![
+            4 => Just(None),
+            1 => Just(Some(ProcessStop::Signal)),
+            1 => Just(Some(ProcessStop::Tracer("gdb (PID 7)".to_owned()))),
+        ];
+        let states: [&str; 7] =
+            ["paused", "prelaunch", "inmigrate", "postmigrate", "io-error", "watchdog", "guest-panicked"];
+        let state = prop_oneof![
+            1 => Just(None),
+            2 => Just(Some(RunState::Running)),
+            2 => prop::sample::select(states.to_vec()).prop_map(|state| Some(RunState::Stopped(state.to_owned()))),
+        ];
+        let failure = prop::option::weighted(0.3, Just(failing(FailureKind::Panic, 9000, PANIC).kernel_failure));
+        let [silent, is_blocked] = [prop::bool::weighted(0.3), prop::bool::weighted(0.2)];
+        (stop, state, failure, silent, is_blocked, 0.0..1.0, 0.0..1.0).prop_map(
+            |(stop, state, failure, silent, is_blocked, run, ready)| {
+                let stopped = if let Some(RunState::Stopped(state)) = &state { state.clone() } else { String::new() };
+                let does_run = stop.is_none() && stopped.is_empty() && !is_blocked && !silent;
+                let blocked = vec![thread(Role::Vcpu(0), 11, true, "folio_wait_bit_common")];
+                let kernel_failure = failure.flatten();
+                let expected = match (&stop, &*stopped) {
+                    (Some(ProcessStop::Signal), _) => Some("vm-process-stopped"),
+                    (Some(ProcessStop::Tracer(_)), _) => Some("vm-process-traced"),
+                    _ if is_blocked => Some("vm-blocked-thread"),
+                    _ if silent => Some("vm-no-progress"),
+                    (None, "guest-panicked") => Some("vm-guest-panicked"),
+                    _ if kernel_failure.is_some() => Some("vm-guest-panicked"),
+                    (None, "") => None,
+                    _ => Some("vm-stopped"),
+                };
+                let rates = VmRates {
+                    process_stop: stop,
+                    state,
+                    kernel_failure,
+                    monitor_timeout_s: silent.then_some(2.0),
+                    blocked: if is_blocked { blocked } else { Vec::new() },
+                    run: Some(if does_run { run } else { 0.0 }),
+                    ready: Some(if does_run { ready } else { 0.0 }),
+                    ..vm(if does_run { run } else { 0.0 })
+                };
+                (rates, expected)
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn the_state_of_a_vm_comes_before_what_it_costs((rates, expected) in in_state()) {
+            let found = first(&rates);
+            match expected {
+                Some(rule) => prop_assert_eq!(found.as_deref(), Some(rule), "{:#?}", rates),
+                None => prop_assert!(!found.is_some_and(|rule| STATES.contains(&&*rule)), "{:#?}", rates),
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::{vm_exits, vm_layers};
 use crate::engine::{Block, Column, Notice, Report, Section, Table};
 use crate::number::{count, nanoseconds};
-use crate::view::{host, origin, vm};
+use crate::view::{origin, vm};
 use vmtax_model::{ImportFindings, ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
 
@@ -21,7 +21,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
     let mut report = Report {
         study: "layers",
         title: format!("Imported traces of {name}"),
-        basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found), host(recording)].concat(),
+        basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
         answer: parts.iter().map(|part| part.answer.as_str()).collect::<Vec<_>>().join(" "),
         next: vec![format!("{} --details", origin.command)],
         notices: vec![Notice::missing("Not observed", missing)],

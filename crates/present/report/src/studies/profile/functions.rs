@@ -11,9 +11,11 @@ pub const SHOWN: usize = 12;
 /// Functions that a page lists.
 const LISTED: usize = 40;
 
-/// The functions, those first in which most samples are.
+/// The functions, those first in which most samples are. Those with one sample, which may be chance, are not listed.
 pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
-    Table::of(label, functions.iter().take(LISTED))
+    let (single, listed): (Vec<_>, Vec<_>) = functions.iter().partition(|function| function.total.samples < 2);
+    let note = (!single.is_empty()).then(|| "Functions with a single sample are not listed.".to_owned());
+    Table::of(label, listed.into_iter().take(LISTED))
         .column(Column::words("function").cut(32, 12), |function| function.name.as_str())
         .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
         .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
@@ -22,6 +24,7 @@ pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
         .column(Column::words("file").cut(24, 16).spare(1), |function| file(function).to_owned())
         .done()
         .most(SHOWN)
+        .notes(note.into_iter().collect())
 }
 
 /// Whose a function is, shortly.
