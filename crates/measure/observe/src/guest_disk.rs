@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
     use std::path::PathBuf;
 
-    /// A guest of 6.1 with two disks.
+    /// A guest of 6.1 with two disks, and a controller of virtio-scsi with two queues.
     const OWN: &str = "           CPU0       CPU1
   0:         36          0   IO-APIC   2-edge      timer
  24:          0          0   PCI-MSI 32768-edge      virtio0-config
@@ -123,6 +123,9 @@ mod tests {
  29:          1          7   PCI-MSI 49154-edge      virtio1-req.1
  30:         16          0   PCI-MSI 65536-edge      virtio11-config
  31:       1600          0   PCI-MSI 65537-edge      virtio11-req.0
+ 32:          3          0   PCI-MSI 81920-edge      virtio2-event
+ 33:        900          0   PCI-MSI 81921-edge      virtio2-request
+ 34:          0        700   PCI-MSI 81922-edge      virtio2-request
 LOC:      12345      12345   Local timer interrupts
 ";
 
@@ -147,7 +150,7 @@ LOC:      12345      12345   Local timer interrupts
     }
 
     #[test]
-    fn disks_of_virtio_blk_are_listed_with_their_pci_device() {
+    fn disks_of_virtio_are_listed_with_their_pci_device() {
         let root = tempfile::tempdir().unwrap();
         let pci = root.path().join("devices/pci0000:00/0000:00:04.0");
         let put = |path: &Path, text: &str| {
@@ -161,13 +164,23 @@ LOC:      12345      12345   Local timer interrupts
         put(&pci.join("virtio1/block/vda/dev"), "254:16\n");
         put(&pci.join("virtio1/block/vda/serial"), "web01-root\n");
         put(&root.path().join("drivers/virtio_blk/bind"), "");
-        put(&root.path().join("devices/sda/dev"), "8:0\n");
+        put(&root.path().join("devices/sdb/dev"), "8:16\n");
+        let other = root.path().join("devices/pci0000:00/0000:00:05.0");
+        let lun = other.join("virtio2/host0/target0:0:0/0:0:0:0");
+        put(&other.join("resource"), "0x00000000febd2000 0x00000000febd2fff 0x40200\n");
+        put(&lun.join("block/sda/dev"), "8:0\n");
+        put(&root.path().join("drivers/virtio_scsi/bind"), "");
+        put(&root.path().join("drivers/sd/bind"), "");
         fs::create_dir_all(root.path().join("block")).unwrap();
         let link = |from: PathBuf, to: PathBuf| std::os::unix::fs::symlink(from, to).unwrap();
         link(root.path().join("drivers/virtio_blk"), pci.join("virtio1/driver"));
         link(pci.join("virtio1"), pci.join("virtio1/block/vda/device"));
         link(pci.join("virtio1/block/vda"), root.path().join("block/vda"));
-        link(root.path().join("devices/sda"), root.path().join("block/sda"));
+        link(root.path().join("devices/sdb"), root.path().join("block/sdb"));
+        link(root.path().join("drivers/sd"), lun.join("driver"));
+        link(root.path().join("drivers/virtio_scsi"), other.join("virtio2/driver"));
+        link(lun.clone(), lun.join("block/sda/device"));
+        link(lun.join("block/sda"), root.path().join("block/sda"));
         let disk = ObservedDisk {
             name: "vda".to_owned(),
             serial: "web01-root".to_owned(),
@@ -175,7 +188,16 @@ LOC:      12345      12345   Local timer interrupts
             regions: vec![(0xc000, 0x80), (0xfebd_1000, 0x1000)],
             disk: GuestDisk { device: 254 << 20 | 16, interrupts: vec![28, 29] },
         };
-        assert_eq!(disks_in(&root.path().join("block"), OWN), [disk]);
+        let scsi = ObservedDisk {
+            name: "sda".to_owned(),
+            serial: String::new(),
+            address: "0000:00:05.0".to_owned(),
+            regions: vec![(0xfebd_2000, 0x1000)],
+            disk: GuestDisk { device: 8 << 20, interrupts: vec![33, 34] },
+        };
+        let mut found = disks_in(&root.path().join("block"), OWN);
+        found.sort_by(|a, b| b.name.cmp(&a.name));
+        assert_eq!(found, [disk, scsi]);
     }
 
     proptest! {

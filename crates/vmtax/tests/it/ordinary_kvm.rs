@@ -97,6 +97,13 @@ fn every_exit_has_a_name_and_a_halted_vcpu_costs_nothing() {
     let names: Vec<&str> = reasons.iter().map(|reason| reason["reason"].as_str().unwrap()).collect();
     let is_name = |name: &&str| !name.contains("0x") && !name.contains("unknown") && !name.starts_with("reason");
     assert!(names.contains(&"hlt") && names.iter().all(is_name), "{names:?}");
+    // The rows are all of its vCPUs' time outside the guest, and that is not longer than the time.
+    let sum = |rows: &Value| -> f64 {
+        rows.as_array().unwrap().iter().map(|row| row["total_ns"].as_f64().unwrap_or(0.0)).sum()
+    };
+    let (of_reasons, of_vcpus) = (sum(&found["exits"]["reasons"]), sum(&found["exits"]["vcpus"]));
+    assert!((of_reasons / of_vcpus - 1.0).abs() <= 0.02, "{of_reasons} of {of_vcpus} ns: {:#}", found["exits"]);
+    assert!(of_vcpus <= 1.02e9 * number(&found["exits"]["seconds"]), "{:#}", found["exits"]);
     assert!(found["exits"]["advice"].as_array().unwrap().is_empty(), "{:#}", found["exits"]["advice"]);
     let text = vm.place.vmtax(&format!("exits --vm {} --duration 5", vm.name())).start(LIMIT_S).outcome().exits(0);
     text.shows("its vCPUs are halted").shows("other exits take");

@@ -1,5 +1,6 @@
 //! `vmtax top` beside QEMUs that others started, with planted causes.
 
+use crate::common::boot_guest::{BootGuest, random_requests};
 use crate::common::{Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, virsh};
 use serde_json::Value;
 use std::fs;
@@ -8,7 +9,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_vm::Vm;
 
 /// The rule that fires first.
@@ -54,6 +55,61 @@ fn a_cpu_quota_is_throttling_and_not_run_queue_wait() {
     assert!(line.contains("vmtax-test-") && line.contains("/cpu."), "{line}");
     drop(vm);
     until("the group is empty", || fs::remove_dir(&quota.0).ok());
+}
+
+/// Host CPU time and time on the run queue of a thread, ns, as the kernel counts them.
+fn schedstat(pid: u32, tid: &Value) -> [f64; 2] {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap();
+    let mut numbers = text.split(' ').map(|number| number.trim().parse().unwrap());
+    [numbers.next().unwrap(), numbers.next().unwrap()]
+}
+
+#[test]
+fn figures_are_those_of_a_known_load_beside_another_vm() {
+    let place = Place::new();
+    // Reads of a disk that takes so long for each, as fast as they are answered.
+    let start = |name: &str, latency_ns: u32| {
+        let disk = format!(
+            "-drive if=none,id=d,format=raw,file.driver=null-co,file.size=64M,file.read-zeroes=on,file.latency-ns={latency_ns} \
+             -device virtio-blk-pci,drive=d,id=d"
+        );
+        let vm = BootGuest::start(&place, name, "tcg", &random_requests(false, &[0x81], 8, 14), "", &disk);
+        vm.ask("cont");
+        vm
+    };
+    let (vm, beside) = (start("slow", 10_000_000), start("beside", 0));
+    until("both read", || (vm.reads_done("d") > 10 && beside.reads_done("d") > 10).then_some(()));
+    let rates = |words: &str| {
+        let words = format!("top {} --json --level 1 {words}", vm.pid());
+        json(&place.vmtax(&words).succeeds().stdout)["vms"][0].clone()
+    };
+    let threads = rates("--duration 0.2")["threads"].clone();
+    let vcpu = threads.as_array().unwrap().iter().find(|thread| thread["role"]["vcpu"] == 0).unwrap()["tid"].clone();
+    // A try counts where the load was the same before the interval, in it, and after.
+    let compared = || {
+        let truth = || (Instant::now(), vm.reads_done("d") as f64, vm.read_ns("d") as f64, schedstat(vm.pid(), &vcpu));
+        let (began, reads, ns, [run, ready]) = truth();
+        let found = rates("--duration 4");
+        let (ended, reads_then, ns_then, [run_then, ready_then]) = truth();
+        let seconds = (ended - began).as_secs_f64();
+        let of_one = (ns_then - ns) / (reads_then - reads);
+        assert!(of_one >= 10e6, "no request is faster than its disk: {of_one} ns");
+        let disk = found["disks"].as_array().unwrap().iter().find(|disk| disk["name"] == "d").unwrap();
+        [
+            ("IOPS", &disk["io"]["reads_per_s"], (reads_then - reads) / seconds, 0.0),
+            ("BLKAVG", &disk["io"]["blkavg_ns"], of_one, 0.0),
+            ("%RUN", &found["run"], (run_then - run) / seconds / 1e9, 0.01),
+            ("%RDY", &found["ready"], (ready_then - ready) / seconds / 1e9, 0.01),
+        ]
+        .map(|(name, found, truth, least)| (name, found.as_f64().unwrap(), truth, least))
+    };
+    let is_near =
+        |(_, found, truth, least): &(&str, f64, f64, f64)| (found - truth).abs() <= (truth * 0.05).max(*least);
+    let mut tries = vec![compared()];
+    while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
+        tries.push(compared());
+    }
+    assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
 }
 
 #[test]

@@ -61,11 +61,11 @@ impl ExitTracer {
         Ok(ExitTracer { pid, tracer, formats, layout, threads, begun: Instant::now() })
     }
 
-    /// Records until the timeout, the process ends, or `stop` says so.
+    /// Records until the timeout, the process ends, or `stop` says so; also gives how long that was.
     ///
     /// # Errors
     /// [`ProbeError`] when the trace cannot be read.
-    pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Result<TracedExits, ProbeError> {
+    pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Result<(TracedExits, Duration), ProbeError> {
         let decoder = KernelDecoder::new(&self.formats);
         let (mut counts, mut waiting) = (Counts::default(), Waiting::default());
         while self.begun.elapsed() < time && !stop() && !has_ended(self.pid) {
@@ -74,6 +74,7 @@ impl ExitTracer {
             waiting.hand_out(false, &mut counts);
         }
         self.tracer.off()?;
+        let span = self.begun.elapsed();
         self.drain(&decoder, &mut waiting)?;
         waiting.hand_out(true, &mut counts);
         counts.end();
@@ -85,7 +86,8 @@ impl ExitTracer {
         let dropped =
             cpu_stats(&String::from_utf8_lossy(&stats)).iter().map(|cpu| cpu.dropped + cpu.overrun).sum::<u64>();
         let lost = waiting.lost + dropped;
-        Ok(Names::of(&self.formats).rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost))
+        let rows = Names::of(&self.formats).rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost);
+        Ok((rows, span))
     }
 
     /// Reads what was recorded since the last time.

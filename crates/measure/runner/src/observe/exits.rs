@@ -53,14 +53,14 @@ impl Exits {
         let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
             wait(time.saturating_sub(self.begun.elapsed()), stop);
         });
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let span = traced.as_ref().map_or_else(|_| self.begun.elapsed(), |(_, span)| *span);
         let mut counters = counters(vm);
         counters.iter_mut().for_each(|(name, value)| {
             *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
         });
         let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
         let (traced, why) = match traced {
-            Ok(mut traced) => {
+            Ok((mut traced, _)) => {
                 // Threads that began meanwhile have their roles by now.
                 traced.threads.splice(0..0, vm.threads());
                 (Some(traced), None)
@@ -68,7 +68,7 @@ impl Exits {
             Err(why) => (None, Some(why)),
         };
         let (monitor_advice, apic) = (vm.monitor_advice(), vm.apic_features());
-        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice, apic }, why)
+        (ExitCounts { seconds: span.as_secs_f64(), traced, counters, memory_tree, monitor_advice, apic }, why)
     }
 }
 

@@ -13,10 +13,10 @@ pub(super) fn traced(vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> Result
         return Err("only KVM has VM exits".to_owned());
     }
     let tracer = ExitTracer::start(vm.pid(), vm.threads()).map_err(|e| e.to_string())?;
-    let counted = tracer.follow(time, stop).map_err(|e| e.to_string())?;
+    let (counted, span) = tracer.follow(time, stop).map_err(|e| e.to_string())?;
     let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
     let devices = memory_tree.as_deref().and_then(Devices::of_memory_tree).unwrap_or_else(Devices::usual);
-    let (seconds, apic) = (time.as_secs_f64(), vm.apic_features());
-    let counts = ExitCounts { seconds, traced: Some(counted), apic, ..ExitCounts::default() };
+    let apic = vm.apic_features();
+    let counts = ExitCounts { seconds: span.as_secs_f64(), traced: Some(counted), apic, ..ExitCounts::default() };
     Ok(summary(&counts, &devices))
 }

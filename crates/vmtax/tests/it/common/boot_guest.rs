@@ -145,11 +145,20 @@ impl BootGuest {
 
     /// How many reads QEMU has done for one of its disks.
     pub fn reads_done(&self, disk: &str) -> u64 {
+        self.counter(disk, "rd_operations")
+    }
+
+    /// How long they took in all, ns.
+    pub fn read_ns(&self, disk: &str) -> u64 {
+        self.counter(disk, "rd_total_time_ns")
+    }
+
+    fn counter(&self, disk: &str, name: &str) -> u64 {
         let all = self.ask("query-blockstats");
         let path = format!("/machine/peripheral/{disk}/virtio-backend");
         let of =
             all.as_array().unwrap().iter().find(|stats| stats["qdev"] == path).unwrap_or_else(|| panic!("{all:#}"));
-        of["stats"]["rd_operations"].as_u64().unwrap()
+        of["stats"][name].as_u64().unwrap()
     }
 
     /// Kills it.
