@@ -11,6 +11,7 @@ mod command_layers;
 mod compare;
 mod cpu_contention;
 pub mod cpu_list;
+mod disk_target;
 mod event_cost;
 mod exec;
 mod execution;
@@ -75,6 +76,7 @@ pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GRO
 pub use command_layers::{CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use cpu_contention::{CpuContention, RunQueueCause};
+pub use disk_target::libvirt_target;
 pub use event_cost::{EventCost, EventCosts, EventKind};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;

@@ -16,7 +16,7 @@ use std::path::Path;
 use vmtax_clock::GuestTicks;
 use vmtax_model::{
     Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, NETWORK, ObservedDisk, Side, TraceFacts,
-    TracedDisk, VmLayers, VmTrace, files,
+    TracedDisk, VmLayers, VmTrace, files, libvirt_target,
 };
 
 /// Behind the path of a virtio disk: the part of the device that has the disk.
@@ -25,8 +25,6 @@ const BACKEND: &str = "/virtio-backend";
 const PERIPHERAL: &str = "/machine/peripheral/";
 /// More disks than this are not followed: the trace is read once for each.
 const MAX_DISKS: usize = 64;
-/// Before libvirt's IDs of virtio disks, `vda` first.
-const LIBVIRT: &str = "virtio-disk";
 
 /// The requests of one disk of a running VM, or the packets of one network card.
 #[derive(Debug, Clone)]
@@ -215,25 +213,7 @@ fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
     let id = path.strip_prefix(PERIPHERAL).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
     let Some(id) = id else { return path.strip_prefix("/machine/").unwrap_or(path).to_owned() };
     let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
-    let virtio = || Some(format!("vd{}", letters(id.strip_prefix(LIBVIRT)?.parse().ok()?)));
-    let scsi = || Some(format!("sd{}", letters(scsi_number(id).or_else(|| sata_number(id))?)));
-    Some(id).filter(|_| is_libvirt).and_then(|_| virtio().or_else(scsi)).unwrap_or_else(|| id.to_owned())
-}
-
-/// The number of a SCSI disk by libvirt's ID, `scsi0-0-0-3` for sdd: controller, bus, target, unit. Fifteen units a controller have
-/// disks, all but the seventh, which is the controller's own.
-fn scsi_number(id: &str) -> Option<u32> {
-    let mut parts = id.strip_prefix("scsi")?.split('-').map(|part| part.parse::<u32>().ok());
-    let (controller, _, _, unit) = (parts.next()??, parts.next()??, parts.next()??, parts.next()??);
-    (parts.next().is_none() && unit < 16 && unit != 7).then_some(())?;
-    controller.checked_mul(15)?.checked_add(unit - u32::from(unit > 7))
-}
-
-/// The same of a SATA disk by `sata0-0-1`: controller, bus, unit. Six units a controller.
-fn sata_number(id: &str) -> Option<u32> {
-    let mut parts = id.strip_prefix("sata")?.split('-').map(|part| part.parse::<u32>().ok());
-    let (controller, _, unit) = (parts.next()??, parts.next()??, parts.next()??);
-    (parts.next().is_none() && unit < 6).then(|| controller.checked_mul(6)?.checked_add(unit)).flatten()
+    Some(id).filter(|_| is_libvirt).and_then(libvirt_target).unwrap_or_else(|| id.to_owned())
 }
 
 fn of_another_bus(disk: &str) -> Missing {
@@ -242,12 +222,6 @@ fn of_another_bus(disk: &str) -> Missing {
         why: "only the requests of disks on virtio-blk and virtio-scsi are followed".to_owned(),
         fix: "`vmtax top --level 1` shows how long its requests take in QEMU".to_owned(),
     }
-}
-
-/// The letters of a disk's name by its number: a to z, aa, ab, ….
-fn letters(number: u32) -> String {
-    let last = char::from(b'a' + (number % 26) as u8);
-    if number < 26 { last.to_string() } else { format!("{}{last}", letters(number / 26 - 1)) }
 }
 
 /// What cannot be observed of a disk, and why.
@@ -359,10 +333,6 @@ mod tests {
         assert_eq!(of("/machine/peripheral/virtio-disk1/virtio-backend", "", None), "virtio-disk1");
         assert_eq!(of("scsi0-0-0-3", "scsi0-0-0-3", Some(Manager::Libvirt)), "sdd");
         assert_eq!(of("/machine/peripheral/scsi1-0-0-8", "", Some(Manager::Libvirt)), "sdw");
-        assert_eq!(of("/machine/peripheral/scsi0-0-0-7", "", Some(Manager::Libvirt)), "scsi0-0-0-7");
-        assert_eq!(of("sata0-0-1", "sata0-0-1", Some(Manager::Libvirt)), "sdb");
-        assert_eq!(of("/machine/peripheral/sata1-0-5", "", Some(Manager::Libvirt)), "sdl");
-        assert_eq!(of("sata0-0-6", "sata0-0-6", Some(Manager::Libvirt)), "sata0-0-6");
         assert_eq!(of("/machine/peripheral/scsi0", "", Some(Manager::Libvirt)), "scsi0");
         assert_eq!(of("/machine/peripheral/disk0/virtio-backend", "x", Some(Manager::Libvirt)), "disk0");
         assert_eq!(of("/machine/peripheral-anon/device[1]/virtio-backend", "virtio0", None), "virtio0");
@@ -382,11 +352,5 @@ mod tests {
         assert_eq!(why(Some(&placed)), None);
         placed.notify.clear();
         assert!(why(Some(&placed)).unwrap().contains("QMP"));
-    }
-
-    #[test]
-    fn disks_are_numbered_as_libvirt_and_the_kernel_do() {
-        let names = [0, 1, 25, 26, 27, 51, 52, 701, 702].map(letters);
-        assert_eq!(names, ["a", "b", "z", "aa", "ab", "az", "ba", "zz", "aaa"]);
     }
 }

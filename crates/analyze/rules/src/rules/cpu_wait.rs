@@ -20,7 +20,9 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
                     title(column)
                 ),
                 gain: wait,
-                values: evidence.facts.map(|facts| ("PID", facts.pid.to_string())).into_iter().collect(),
+                values: evidence
+                    .facts
+                    .map_or_else(Vec::new, |facts| vec![("PID", facts.pid.to_string()), ("VM", facts.argument())]),
                 ..Finding::default()
             })
         };
@@ -87,7 +89,7 @@ fn may_poll(evidence: &Evidence<'_>, column: &LayerColumn) -> bool {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, column, findings, host};
-    use vmtax_model::{Layer, Machine, Plan, State};
+    use vmtax_model::{Layer, Machine, Managed, Manager, Plan, State, VmFacts};
 
     #[test]
     fn waits_for_host_cpus_are_found_from_a_twentieth_on() {
@@ -100,6 +102,19 @@ mod tests {
             ["12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."]
         );
         assert_eq!(of(4e3), [""; 0]);
+    }
+
+    #[test]
+    fn the_threads_of_a_domain_are_pinned_by_libvirt() {
+        let columns = [column(&[(Layer::Qemu, State::Runnable, 100e3)])];
+        let line = |managed: Option<Manager>| {
+            let managed = managed.map(|manager| Managed { manager, id: "1".to_owned() });
+            let facts = VmFacts { managed, name: Some("web01".to_owned()), ..VmFacts::unknown(7) };
+            let evidence = Evidence { columns: &columns, facts: Some(&facts), ..Evidence::default() };
+            advice("qemu-run-queue-wait", &evidence)[0].remedies[0].line.clone()
+        };
+        assert_eq!(line(None), "sudo taskset -apc CPUS 7");
+        assert!(line(Some(Manager::Libvirt)).contains("# libvirt: virsh vcpupin web01 VCPU CPUS --live"));
     }
 
     #[test]

@@ -26,8 +26,10 @@ pub(super) const OWN_AFFINITY: Remedy<&str> = Remedy {
     undo: "sudo taskset -pc 0-$(($(nproc --all) - 1)) TID",
 };
 /// For guests of which no thread is known any more.
-pub(super) const AFFINITY: Remedy<&str> =
-    instruction("Pin the VM's threads to host CPUs that no other task uses", "sudo taskset -apc CPUS PID");
+pub(super) const AFFINITY: Remedy<&str> = instruction(
+    "Pin the VM's threads to host CPUs that no other task uses",
+    "sudo taskset -apc CPUS PID # libvirt: virsh vcpupin VM VCPU CPUS --live, virsh emulatorpin VM CPUS --live",
+);
 pub(super) const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
 
 /// A finding whose remedies are for this thread.

@@ -6,7 +6,7 @@ use crate::vm::open_files::OpenFile;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostDisk, TracedDisk, VmDisk};
+use vmtax_model::{HostDisk, TracedDisk, VmDisk, libvirt_target};
 use vmtax_observe::{block_device_number, host_disk_in_use};
 
 /// Before the IDs of devices that the user named.
@@ -155,11 +155,14 @@ pub(super) fn device_path(qdev: &str) -> &str {
     qdev.trim_end_matches(BACKEND)
 }
 
-/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`, of a SCSI disk its ID alone), else of its backend,
-/// else of its node.
+/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`, of a SCSI disk its ID alone; libvirt's target where the
+/// name is one of libvirt's), else of its backend, else of its node.
 pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
     let id = |path| device_path(path).strip_prefix(PERIPHERAL).or(Some(path).filter(|path| !path.contains('/')));
     let named = qdev.as_str().and_then(id);
+    if let Some(target) = named.and_then(libvirt_target) {
+        return target;
+    }
     let names = [named, device.as_str(), node.as_str()];
     names.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
 }
@@ -222,11 +225,12 @@ mod tests {
     #[test]
     fn a_disk_is_named_by_its_device() {
         let of = |qdev: &str| name_of(&qdev.into(), &"".into(), &"libvirt-1-storage".into());
-        assert_eq!(of("/machine/peripheral/virtio-disk0/virtio-backend"), "virtio-disk0");
+        assert_eq!((of("/machine/peripheral/disk0/virtio-backend"), of("scsi0")), ("disk0".into(), "scsi0".into()));
         assert_eq!(
-            (of("scsi0-0-0-0"), of("/machine/unattached/device[5]")),
-            ("scsi0-0-0-0".into(), "libvirt-1-storage".into())
+            (of("/machine/peripheral/virtio-disk0/virtio-backend"), of("scsi0-0-0-0")),
+            ("vda".into(), "sda".into())
         );
+        assert_eq!(of("/machine/unattached/device[5]"), "libvirt-1-storage");
         assert_eq!(of(""), "libvirt-1-storage");
     }
 
