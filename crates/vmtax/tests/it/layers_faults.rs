@@ -165,8 +165,8 @@ fn what_cannot_be_read_is_named() {
     says(&|t| t.put("ops.series", "no series"), &["ops.series", "wrong magic number"]);
     says(&|t| t.remove("ops.series"), &["ops.series", "failed to read"]);
     says(&|t| t.put("trace.json", "{"), &["trace.json", "record the trial again"]);
-    says(&|t| t.replace("trace.json", "\"tsc_mhz\": ", "\"tsc_mhz\": -"), &["trace.json", "invalid TSC frequency"]);
-    says(&|t| t.replace("trace.json", "\"schema\": 1", "\"schema\": 99"), &["schema 99", "newer vmtax"]);
+    says(&|t| t.replace("trace.json", "\"tsc_mhz\":", "\"tsc_mhz\":-"), &["trace.json", "invalid TSC frequency"]);
+    says(&|t| t.replace("trace.json", "\"schema\":1", "\"schema\":99"), &["schema 99", "newer vmtax"]);
     says(&|t| t.put("guest-trace/header_page", "nonsense"), &["header_page", "record the trace again"]);
     says(&|t| t.put(COMPLETE, "nonsense"), &["block_rq_complete", "record the trace again"]);
     says(&|t| t.put("guest-trace/clock", "local\n"), &["the trace clock 'local'", "x86-tsc"]);

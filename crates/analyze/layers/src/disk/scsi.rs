@@ -24,7 +24,7 @@ impl ScsiRequest {
         let from = usize::from(is_since_10_1);
         let [element, _, cdb, more, _, bytes, block] = *words.get(from..from + 7)? else { return None };
         let cdb: Vec<u8> = [cdb, more].into_iter().flat_map(u64::to_ne_bytes).collect();
-        let kind = kind(*cdb.first()?);
+        let kind = kind(*cdb.first()?, cdb.get(1)? & UNMAP != 0);
         let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
         // QEMU counts in blocks of the disk, of which the command says how many it wants.
         let block_bytes = || bytes.checked_div(blocks(&cdb)?);
@@ -33,15 +33,19 @@ impl ScsiRequest {
     }
 }
 
-/// What a command asks for, by its operation code (SBC-3).
-fn kind(operation: u8) -> RequestKind {
+/// Of WRITE SAME: the blocks need not be kept.
+const UNMAP: u8 = 1 << 3;
+
+/// What a command asks for, by its operation code and its bit UNMAP (SBC-3).
+fn kind(operation: u8, unmaps: bool) -> RequestKind {
     match operation {
         0x08 | 0x28 | 0x88 | 0xa8 => RequestKind::Read,
         // The last three verify what they have written.
         0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae => RequestKind::Write,
         0x35 | 0x91 => RequestKind::Flush,
-        // UNMAP; Linux discards by WRITE SAME where a disk wants that.
-        0x42 | 0x41 | 0x93 => RequestKind::Discard,
+        0x42 => RequestKind::Discard,
+        // Linux discards by WRITE SAME where a disk wants that, and writes zeros by it.
+        0x41 | 0x93 if unmaps => RequestKind::Discard,
         _ => RequestKind::Other,
     }
 }
@@ -92,6 +96,8 @@ mod tests {
             assert_eq!(read(&write_12, 1024, 3), expected(RequestKind::Write, Some(3 * 512)));
             assert_eq!(read(&[0x35], 0, u64::MAX), expected(RequestKind::Flush, None));
             assert_eq!(read(&[0x42], 24, u64::MAX), expected(RequestKind::Discard, None));
+            assert_eq!(read(&[0x93, UNMAP], 512, u64::MAX), expected(RequestKind::Discard, None));
+            assert_eq!(read(&[0x93, 0], 512, u64::MAX), expected(RequestKind::Other, None));
             assert_eq!(read(&[0x12], 36, u64::MAX), expected(RequestKind::Other, None));
         }
     }

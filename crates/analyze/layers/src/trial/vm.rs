@@ -109,10 +109,14 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
+    let is_followed =
+        |disk: &TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND) || !disk.controller.is_empty();
     let mut devices: BTreeSet<String> = BTreeSet::new();
     each(&host, |readers, event| {
         if let Some(device) = readers.device(event).filter(|device| !devices.contains(&**device)) {
-            if devices.len() < MAX_DISKS {
+            // QEMU's SCSI layer takes up the requests of other controllers as well.
+            let is_other = trace.disks.iter().any(|disk| disk.device == *device && !is_followed(disk));
+            if devices.len() < MAX_DISKS && !is_other {
                 devices.insert(device.into_owned());
             }
         }
@@ -127,9 +131,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     };
     let with: Vec<(&String, Option<TracedDisk>)> = devices.iter().map(|device| (device, of(device))).collect();
     let without = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
-    let is_followed =
-        |disk: &&TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND) || !disk.controller.is_empty();
-    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(is_followed);
+    let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(|disk| is_followed(disk));
     let named = |disk: &TracedDisk| match disk.device.as_str() {
         "" => disk.disk.file.display().to_string(),
         device => name(device, Some(disk), &trace),
