@@ -46,7 +46,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 
 /// The rules whose finding is measured.
 pub(crate) fn costs() -> impl Iterator<Item = &'static Rule> {
-    RULES.iter().copied().chain(host::HOST).chain(warning::WARNINGS)
+    HANGS.iter().chain(RULES).copied().chain(host::HOST).chain(warning::WARNINGS)
 }
 
 /// The rules about settings of which no measurement says what they cost.
@@ -54,14 +54,18 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     settings_to_check::SETTINGS.iter()
 }
 
-/// The rules about measurements.
-const RULES: &[&Rule] = &[
+/// The rules about VMs that do not run: what else is found there explains nothing.
+const HANGS: [&Rule; 6] = [
     &vm_hang::VM_PROCESS_STOPPED,
     &vm_hang::VM_PROCESS_TRACED,
     &vm_hang::VM_BLOCKED_THREAD,
     &vm_hang::VM_NO_PROGRESS,
     &vm_hang::VM_GUEST_PANICKED,
     &vm_hang::VM_GUEST_FAILED,
+];
+
+/// The other rules about measurements.
+const RULES: &[&Rule] = &[
     &accelerator::TCG_DESPITE_KVM,
     &accelerator::KVM_EMULATES_KERNELS,
     &accelerator::KVM_NOT_AVAILABLE,
@@ -125,16 +129,6 @@ const RULES: &[&Rule] = &[
     &vm_io::VM_QUEUED_REQUESTS,
     &vm_cpu::VM_BUSY_THREAD,
     &vm_hang::VM_GUEST_REPORT,
-];
-
-/// The rules about VMs that do not run: what else is found there explains nothing.
-const HANGS: [&Rule; 6] = [
-    &vm_hang::VM_PROCESS_STOPPED,
-    &vm_hang::VM_PROCESS_TRACED,
-    &vm_hang::VM_BLOCKED_THREAD,
-    &vm_hang::VM_NO_PROGRESS,
-    &vm_hang::VM_GUEST_PANICKED,
-    &vm_hang::VM_GUEST_FAILED,
 ];
 
 /// Returns true for a rule that says of a VM that it does not run.

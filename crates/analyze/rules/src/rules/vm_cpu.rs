@@ -1,5 +1,6 @@
 //! CPU time that a running VM does not get, or that one of its threads uses up, by its counters.
 
+use super::monitor_command::virsh;
 use super::pinning::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{instruction, measurement};
@@ -246,13 +247,10 @@ fn live(action: &str, settings: Vec<SettingValue>) -> Option<LiveChange> {
 }
 
 /// The command that resumes a VM, its manager's.
-fn resume(vm: &VmRates) -> String {
+pub(super) fn resume(vm: &VmRates) -> String {
     match vm.manager {
         // A number would be libvirt's own of another domain.
-        Some(manager) if manager.is_libvirt() => {
-            let name = vm.name.clone().unwrap_or_else(|| "DOMAIN".to_owned());
-            shell_line(&["virsh".to_owned(), "resume".to_owned(), name])
-        }
+        Some(manager) if manager.is_libvirt() => virsh(vm, &["resume", "DOMAIN"]),
         Some(_) => "qm resume VMID".to_owned(),
         None => "{\"execute\": \"cont\"} to its QMP socket".to_owned(),
     }

@@ -2,7 +2,7 @@
 //! does not answer, or its guest's kernel has failed. What else is known of such a VM explains nothing.
 
 use super::monitor_command::{is_libvirts, qmp, virsh};
-use super::vm_cpu::{MIN_READY, PANICKED};
+use super::vm_cpu::{MIN_READY, PANICKED, resume};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
@@ -189,19 +189,19 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
     // A VM that QEMU has stopped stays stopped after a reset.
     let is_stopped = vm.stopped().is_some();
     let file = format!("/var/tmp/{}.dump", vm.argument());
-    let (reset, resume) = match vm.manager {
-        Some(Manager::Proxmox) => ("qm reset VMID".to_owned(), "qm resume VMID".to_owned()),
-        _ if is_libvirts(vm) => (virsh(vm, &["reset", "DOMAIN"]), virsh(vm, &["resume", "DOMAIN"])),
-        _ => ("{\"execute\": \"system_reset\"}".to_owned(), "{\"execute\": \"cont\"}".to_owned()),
+    let reset = match vm.manager {
+        Some(Manager::Proxmox) => "qm reset VMID".to_owned(),
+        Some(_) => virsh(vm, &["reset", "DOMAIN"]),
+        None => "{\"execute\": \"system_reset\"}".to_owned(),
     };
     let dump = match is_libvirts(vm) {
         true => virsh(vm, &["dump", "DOMAIN", &file, "--memory-only"]),
         false => qmp(vm, "dump-guest-memory", &json!({ "paging": false, "protocol": format!("file:{file}") })),
     };
     let reset = match (vm.manager.is_some(), is_stopped) {
-        (true, true) => format!("{reset} && {resume}"),
+        (true, true) => format!("{reset} && {}", resume(vm)),
         (true, false) => reset,
-        (false, true) => format!("{reset}, then {resume} to its QMP socket"),
+        (false, true) => format!("{reset}, then {}", resume(vm)),
         (false, false) => format!("{reset} to its QMP socket"),
     };
     vec![("RESET", reset), ("DUMP", dump)]
