@@ -1,4 +1,4 @@
-//! A request as QEMU's SCSI layer takes it up.
+//! Requests as QEMU's SCSI layer takes them up.
 
 use vmtax_model::RequestKind;
 
@@ -7,9 +7,9 @@ use vmtax_model::RequestKind;
 pub(crate) struct ScsiRequest {
     /// QEMU's address of its virtqueue element.
     pub element: u64,
-    /// What it asks for.
+    /// The kind of request.
     pub kind: RequestKind,
-    /// Where on the disk, bytes; `None` for a command that is about no place.
+    /// The place on the disk, bytes; `None` for a command that is about no place.
     pub offset: Option<u64>,
 }
 
@@ -18,25 +18,27 @@ impl ScsiRequest {
     /// length, the bytes to transfer (`xfer`) and the block (`lba`). Since 10.1 they lie 8 bytes further on, behind the request's LUN
     /// and two statuses, which are -1 as long as nothing is done.
     pub fn read(bytes: &[u8]) -> Option<ScsiRequest> {
-        let words: Vec<u64> =
-            bytes.chunks_exact(8).filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?))).collect();
-        let is_since_10_1 = words.first()? >> 32 == u64::from(u32::MAX);
-        let from = usize::from(is_since_10_1);
-        let [element, _, cdb, more, _, bytes, block] = *words.get(from..from + 7)? else { return None };
-        let cdb: Vec<u8> = [cdb, more].into_iter().flat_map(u64::to_ne_bytes).collect();
+        let is_since_10_1 = word(bytes, 0)? >> 32 == u64::from(u32::MAX);
+        let request = bytes.get(if is_since_10_1 { 8 } else { 0 }..)?;
+        let (element, bytes, block) = (word(request, 0)?, word(request, 40)?, word(request, 48)?);
+        let cdb = request.get(16..32)?;
         let kind = kind(*cdb.first()?, cdb.get(1)? & UNMAP != 0);
         let is_somewhere = matches!(kind, RequestKind::Read | RequestKind::Write);
         // QEMU counts in blocks of the disk, of which the command says how many it wants.
-        let block_bytes = || bytes.checked_div(blocks(&cdb)?);
+        let block_bytes = || bytes.checked_div(blocks(cdb)?);
         let offset = is_somewhere.then(block_bytes).flatten().and_then(|size| block.checked_mul(size));
         Some(ScsiRequest { element, kind, offset })
     }
 }
 
-/// Of WRITE SAME: the blocks need not be kept.
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The bit of WRITE SAME that lets the disk forget the blocks.
 const UNMAP: u8 = 1 << 3;
 
-/// What a command asks for, by its operation code and its bit UNMAP (SBC-3).
+/// The kind of request, by the command's operation code and its bit UNMAP (SBC-3).
 fn kind(operation: u8, unmaps: bool) -> RequestKind {
     match operation {
         0x08 | 0x28 | 0x88 | 0xa8 => RequestKind::Read,
@@ -50,7 +52,7 @@ fn kind(operation: u8, unmaps: bool) -> RequestKind {
     }
 }
 
-/// How many blocks a read or write transfers: the length of a CDB goes by the first three bits of its operation code (SPC-4, 4.2.5.1).
+/// The number of blocks that a read or write transfers: the length of a CDB goes by the first three bits of its operation code (SPC-4, 4.2.5.1).
 fn blocks(cdb: &[u8]) -> Option<u64> {
     let number =
         |from: usize, to: usize| Some(cdb.get(from..to)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
