@@ -7,7 +7,7 @@ use crate::vm::open_files::OpenFile;
 use roxmltree::Document;
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use vmtax_model::{FailureKind, KernelFailure, Managed, Manager};
@@ -95,18 +95,11 @@ impl Console {
 /// The end of a regular file. Nothing else is read, and opening it does not wait.
 fn tail(path: &Path) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty()).ok()?);
+    let mut file = File::from(open(path, flags, Mode::empty()).ok()?);
     let data = file.metadata().ok().filter(fs::Metadata::is_file)?;
-    let from = data.len().saturating_sub(MAX_TEXT);
-    let mut text = vec![0; usize::try_from(data.len() - from).ok()?];
-    let mut length = 0;
-    while length < text.len() {
-        match file.read_at(&mut text[length..], from + length as u64).ok()? {
-            0 => break,
-            more => length += more,
-        }
-    }
-    text.truncate(length);
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(data.len().saturating_sub(MAX_TEXT))).ok()?;
+    file.take(data.len().min(MAX_TEXT)).read_to_end(&mut text).ok()?;
     Some(text)
 }
 

@@ -96,10 +96,13 @@ fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<(Option<String>, 
     Some((path, disk))
 }
 
-/// The iothread of a disk's device, or of the controller that has it.
+/// The iothread of a disk's device, or of the virtio controller that has it.
 fn iothread(monitor: &Monitor, device: &str) -> Option<String> {
-    let of_controller = || monitor.iothread_of(device_path(&virtio_controller(&monitor.bus_of(device)?)?));
-    monitor.iothread_of(device_path(device)).or_else(of_controller)
+    let of_device = || monitor.iothread_of(device_path(device));
+    // The bus of a virtio disk leads to no controller.
+    let bus = if device.ends_with(BACKEND) { None } else { monitor.bus_of(device) };
+    let controller = bus.and_then(|bus| virtio_controller(&bus));
+    controller.map_or_else(of_device, |controller| monitor.iothread_of(device_path(&controller)))
 }
 
 /// The virtio controller of a bus: `/machine/peripheral/scsi0/virtio-backend/scsi0.0` is one of a virtio-scsi controller.
@@ -199,7 +202,7 @@ fn named_disk(file: PathBuf) -> VmDisk {
     }
 }
 
-/// How the option that has a file by one of these names submits requests; QEMU's default where it does not say.
+/// The way in which the option that has a file by one of these names submits requests; QEMU's default where it does not say.
 fn aio(arguments: &Arguments, names: &[String]) -> Option<String> {
     let mut options = ["drive", "blockdev"].into_iter().flat_map(|option| arguments.properties(option));
     let option = options.find(|option| names.iter().any(|name| option.has_value(name)))?;
