@@ -52,15 +52,12 @@ fn observed_disk(folder: &Path, interrupts: &str) -> Option<ObservedDisk> {
     let file_name = |path: &Path| path.file_name()?.to_str().map(str::to_owned);
     // Of a SCSI disk `virtio2/host0/target0:0:0/0:0:0:0`, of which the first is the device that has the queues.
     let disk = fs::canonicalize(folder.join("device")).ok()?;
-    let is_driven_by = |device: &Path, driver: &str| {
-        fs::canonicalize(device.join("driver")).is_ok_and(|own| own.file_name().is_some_and(|name| name == driver))
-    };
-    let queues = |device: &&Path| match device {
-        device if is_driven_by(device, "virtio_blk") => Some("req"),
-        device if is_driven_by(device, "virtio_scsi") => Some("request"),
+    let queues = |device: &Path| match file_name(&fs::canonicalize(device.join("driver")).ok()?)?.as_str() {
+        "virtio_blk" => Some("req"),
+        "virtio_scsi" => Some("request"),
         _ => None,
     };
-    let (device, queues) = disk.ancestors().take(4).find_map(|device| Some((device, queues(&device)?)))?;
+    let (device, queues) = disk.ancestors().take(4).find_map(|device| Some((device, queues(device)?)))?;
     let number = text(&folder.join("dev"));
     let (major, minor) = number.split_once(':')?;
     let on_pci = device.parent().filter(|parent| parent.join("resource").exists());

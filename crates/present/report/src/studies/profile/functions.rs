@@ -13,9 +13,10 @@ const LISTED: usize = 40;
 
 /// The functions, those first in which most samples are. Those with one sample, which may be chance, are not listed.
 pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
-    let (single, listed): (Vec<_>, Vec<_>) = functions.iter().partition(|function| function.total.samples < 2);
-    let note = (!single.is_empty()).then(|| "Functions with a single sample are not listed.".to_owned());
-    Table::of(label, listed.into_iter().take(LISTED))
+    let is_listed = |function: &&FunctionShare| function.total.samples >= 2;
+    let are_all = functions.iter().all(|function| is_listed(&function));
+    let note = (!are_all).then(|| "Functions with a single sample are not listed.".to_owned());
+    Table::of(label, functions.iter().filter(is_listed).take(LISTED))
         .column(Column::words("function").cut(32, 12), |function| function.name.as_str())
         .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
         .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
