@@ -1,4 +1,4 @@
-//! What libvirt calls a disk, by the ID that it gives the device.
+//! Libvirt's name of a disk, by the ID that it gives the device.
 
 /// Target of a disk (`vda`) by libvirt's ID of its device (`virtio-disk0`), which is also what Linux calls it where nobody chose
 /// otherwise; `None` for another ID.
@@ -19,7 +19,7 @@ fn scsi(id: &str) -> Option<u32> {
     controller.checked_mul(15)?.checked_add(unit - u32::from(unit > 7))
 }
 
-/// The same of a SATA disk, `sata0-0-1`: controller, bus, unit. Six units a controller.
+/// The number of a SATA disk, `sata0-0-1`: controller, bus, unit. Six units a controller.
 fn sata(id: &str) -> Option<u32> {
     let [controller, _, unit] = numbers(id.strip_prefix("sata")?)?;
     (unit < 6).then(|| controller.checked_mul(6)?.checked_add(unit)).flatten()

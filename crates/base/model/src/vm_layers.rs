@@ -85,7 +85,7 @@ pub struct ObservedGuest {
     pub begin: u64,
     /// When it ended, guest ticks.
     pub end: u64,
-    /// Its disks on virtio-blk and virtio-scsi.
+    /// The disks on virtio-blk and virtio-scsi.
     pub disks: Vec<ObservedDisk>,
     /// Whether the trace reached the most bytes that are kept.
     pub full: bool,

@@ -20,7 +20,7 @@ fn flush(world: &mut World, pushed: Mark) {
     flush_by(world, pushed, (WORKER, FDATASYNC, 8));
 }
 
-/// The same with the call that this thread makes, and when that returns.
+/// A flush by the call that this thread makes, and when that returns.
 fn flush_by(world: &mut World, pushed: Mark, (tid, call, returned): (i32, u32, u64)) {
     let popped = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
     world.in_guest(at(0), READER, GuestEvent::Insert { offset: NOWHERE });

@@ -81,7 +81,7 @@ fn reason(why: NotShared) -> &'static str {
     }
 }
 
-/// Which of the guest's disks is which of QEMU's devices: by the address of its doorbell; where QEMU does not tell that, or several
+/// The guest's disks by the number of QEMU's device that each is: by the address of its doorbell; where QEMU does not tell that, or several
 /// disks have one controller, by its requests.
 fn same_disks(
     shared: &SharedRequests<'_>,

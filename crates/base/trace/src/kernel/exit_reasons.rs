@@ -276,7 +276,7 @@ mod tests {
         (FORMAT, 62, 108),
         (include_str!("../../tests/data/kvm/kvm_exit.7.2"), 65, 110),
     ];
-    /// That of Linux 6.12.
+    /// The print format of Linux 6.12.
     const FORMAT: &str = include_str!("../../tests/data/kvm/kvm_exit.6.12");
 
     fn parsed(format: &str) -> ExitReasons {

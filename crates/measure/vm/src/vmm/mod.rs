@@ -166,7 +166,7 @@ impl VmmProcess {
         from_monitor.or_else(from_files).or_else(|| self.arguments().is_kvm())
     }
 
-    /// Its threads with their roles, and the source of the roles, given the files that the process has open.
+    /// The threads with their roles, and the source of the roles, given the files that the process has open.
     pub fn roles(&self, files: &[OpenFile]) -> (RoleSource, Vec<QemuThread>) {
         match self.vmm {
             Some(Vmm::Qemu) => threads::roles(self.pid, self.free_monitor(), files, &self.arguments()),

@@ -148,7 +148,7 @@ impl BootGuest {
         self.counter(disk, "rd_operations")
     }
 
-    /// How long they took in all, ns.
+    /// The time that they took in all, ns.
     pub fn read_ns(&self, disk: &str) -> u64 {
         self.counter(disk, "rd_total_time_ns")
     }

@@ -226,7 +226,7 @@ mod tests {
             read_console(&bytes);
         }
 
-        /// Of what a boot printed nothing counts after the next one's first line.
+        /// Nothing that a boot printed counts after the next one's first line.
         #[test]
         fn a_later_boot_ends_it(before in r"(Kernel panic - not syncing|Oops: |\n|.{0,9}){0,20}") {
             prop_assert_eq!(last(&format!("{before}\nLinux version 6.1\nok\n")), None);

@@ -39,7 +39,7 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
 /// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped; the others are
 /// those of [`PROBE_POINTS`].
 ///
-/// Of `SCSIRequest`, `dev` is at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which begins with the
+/// A `SCSIRequest` has `dev` at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which begins with the
 /// `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
 pub const SCSI_PROBE_POINTS: &[ProbePoint] = &[entry(
     "scsi",
