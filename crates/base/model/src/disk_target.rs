@@ -1,4 +1,10 @@
-//! Libvirt's name of a disk, by the ID that it gives the device.
+//! The names of a disk: the ID of its device, and libvirt's name by that.
+
+/// The ID that a user gave a device, by the path of it, or of a part of it, among QEMU's objects: `/machine/peripheral/ID/…`; `None` for
+/// a device without.
+pub fn device_id(path: &str) -> Option<&str> {
+    path.strip_prefix("/machine/peripheral/")?.split('/').next()
+}
 
 /// Target of a disk (`vda`) by libvirt's ID of its device (`virtio-disk0`), which is also what Linux calls it where nobody chose
 /// otherwise; `None` for another ID.

@@ -76,7 +76,7 @@ pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, NETWORK, PROBE_GRO
 pub use command_layers::{CommandLayers, CommandPackets, DiskUse, KindUse, NicUse, PacketUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use cpu_contention::{CpuContention, RunQueueCause};
-pub use disk_target::libvirt_target;
+pub use disk_target::{device_id, libvirt_target};
 pub use event_cost::{EventCost, EventCosts, EventKind};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
@@ -155,8 +155,8 @@ pub use vm_counters::{
 pub use vm_diagnosis::VmDiagnosis;
 pub use vm_hang::{BlockedThread, ProcessStop};
 pub use vm_layers::{
-    GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets, VmRequests,
-    VmTrace,
+    DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets,
+    VmRequests, VmTrace,
 };
 pub use vm_rates::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, MemoryRates, NicRates,

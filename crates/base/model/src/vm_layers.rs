@@ -22,6 +22,37 @@ pub struct TracedDisk {
     pub notify: Vec<(u64, u64)>,
 }
 
+/// The bus of a disk, as far as what its requests pass in QEMU depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskBus {
+    /// virtio-blk.
+    VirtioBlk,
+    /// virtio-scsi.
+    VirtioScsi,
+    /// One without virtqueues: SATA, IDE, NVMe, other SCSI controllers, USB.
+    Other,
+}
+
+impl DiskBus {
+    /// All of them.
+    pub const ALL: [DiskBus; 3] = [DiskBus::VirtioBlk, DiskBus::VirtioScsi, DiskBus::Other];
+}
+
+impl TracedDisk {
+    /// Behind the path of a virtio device among QEMU's objects: the part of it that is the device itself.
+    pub const VIRTIO_BACKEND: &str = "/virtio-backend";
+
+    /// The bus it is on; `None` where its device is not known.
+    pub fn bus(&self) -> Option<DiskBus> {
+        match &self.device {
+            device if device.is_empty() => None,
+            device if device.ends_with(Self::VIRTIO_BACKEND) => Some(DiskBus::VirtioBlk),
+            _ if self.controller.is_empty() => Some(DiskBus::Other),
+            _ => Some(DiskBus::VirtioScsi),
+        }
+    }
+}
+
 /// A network card of a running VM, with what joins its packets to the host's events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedNic {
@@ -224,7 +255,7 @@ pub struct VmLayers {
     pub packets: Vec<VmPackets>,
     /// The disks that had no request, or the taps that had no packet.
     pub idle: Vec<String>,
-    /// The disks whose requests are not followed, whether they had any or not: on neither virtio-blk nor virtio-scsi.
+    /// The disks whose requests the trace does not show, whether they had any or not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_followed: Vec<String>,
     /// What could not be observed of any disk.

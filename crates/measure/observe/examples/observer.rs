@@ -18,9 +18,9 @@ mod guest;
 use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use vmtax_model::testing::KvmGuest;
-use vmtax_model::{Accelerator, EventCost, EventKind, Role, Side};
+use vmtax_model::{Accelerator, DiskBus, EventCost, EventKind, Role, Side};
 use vmtax_observe::{ProbeSet, Tracer, event_costs, host_disk, uprobes};
-use vmtax_vm::{PROBE_POINTS, Vm};
+use vmtax_vm::{Vm, disk_probe_points};
 
 fn main() {
     if std::process::id() == 1 {
@@ -79,7 +79,7 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let vm = Vm::attach(guest.process());
     let is_kvm = vm.accelerator() == Some(Accelerator::Kvm);
     let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
-    let probes = uprobes(PROBE_POINTS, &guest.binary());
+    let probes = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
     let mut set =
         ProbeSet::host(vmtax_model::DISK, &tids, host_disk(&guest.disk()).unwrap().device.as_slice(), is_kvm, probes);
     match name {

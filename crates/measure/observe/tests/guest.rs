@@ -10,10 +10,10 @@ mod guest;
 use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use std::fs;
-use vmtax_model::Role;
 use vmtax_model::testing::{listed, skipped};
+use vmtax_model::{DiskBus, Role};
 use vmtax_observe::{ProbeSet, Tracer, host_disk, tracefs, uprobes};
-use vmtax_vm::{PROBE_POINTS, Vm};
+use vmtax_vm::{Vm, disk_probe_points};
 
 const READS: u64 = 300;
 
@@ -58,8 +58,13 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     assert_eq!(found.iter().any(|t| t.role == Role::Iothread("io0".into())), iothread, "{found:?}");
     let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
     let disk = host_disk(&guest.disk()).unwrap();
-    let set =
-        ProbeSet::host(vmtax_model::DISK, &tids, disk.device.as_slice(), false, uprobes(PROBE_POINTS, &guest.binary()));
+    let set = ProbeSet::host(
+        vmtax_model::DISK,
+        &tids,
+        disk.device.as_slice(),
+        false,
+        uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary()),
+    );
     let tracer = Tracer::start(&set, 16 << 10).unwrap();
     assert_eq!(tracer.missing(), []);
     tracer.on().unwrap();

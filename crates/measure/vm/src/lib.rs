@@ -56,7 +56,7 @@ pub use vmm::qemu::disk_devices::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;
 pub use vmm::qemu::{
-    DISK_DEVICE, NET_DEVICE, NETWORK_PROBE_POINTS, PROBE_POINTS, SCSI_PROBE_POINTS, read_agent_answers, read_answers,
-    read_command_line, read_console, read_domain_stats, read_guest_disks, read_settings,
+    DISK_DEVICE, NET_DEVICE, disk_probe_points, read_agent_answers, read_answers, read_command_line, read_console,
+    read_domain_stats, read_guest_disks, read_settings,
 };
 pub use vmtax_wire::{Hello, Observed};

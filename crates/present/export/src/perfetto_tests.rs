@@ -96,10 +96,10 @@ fn every_segment_is_a_slice_and_arrows_follow_each_request_to_its_end() {
     let at = |name: &str| label(&tracks[&first.iter().find(|s| s.1.starts_with(name)).unwrap().0]);
     assert_eq!(at("operation"), "guest application");
     assert_eq!(at("guest system call to guest block issue"), "guest");
-    assert_eq!(at("QEMU event loop wakes to virtqueue pop"), "main loop (tid 4242)");
-    assert_eq!(at("virtqueue pop to host block issue (waiting for a lock)"), "worker (tid 4250)");
+    assert_eq!(at("QEMU event loop wakes to QEMU takes request"), "main loop (tid 4242)");
+    assert_eq!(at("QEMU takes request to host block issue (waiting for a lock)"), "worker (tid 4250)");
     assert_eq!(at("host block issue to host block complete"), "device");
-    assert_eq!(at("virtqueue pop to host block issue"), "worker (tid 4250)");
+    assert_eq!(at("QEMU takes request to host block issue"), "worker (tid 4250)");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn protoc_knows_every_field() {
     assert_eq!(text.matches("TYPE_SLICE_BEGIN").count(), 33);
     assert_eq!(text.matches("terminating_flow_ids:").count(), 3);
     assert!(
-        text.contains("name: \"QEMU event loop wakes to virtqueue pop\"")
+        text.contains("name: \"QEMU event loop wakes to QEMU takes request\"")
             && text.contains("thread_name: \"main loop (tid 4242)\"")
     );
 }

@@ -1,10 +1,11 @@
 //! The requests of VMs that others started, followed from the host alone: what was planted shows in its layer, and the VM is as
 //! before.
 
-use crate::common::boot_guest::{BootGuest, reading};
+use crate::common::boot_guest::{BootGuest, random_requests, reading};
 use crate::common::traces::traces_of;
 use crate::common::{Place, Running, Signal, files_below, json};
 use serde_json::Value;
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Any start here is over then, also on a busy host.
@@ -94,6 +95,55 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
     // The guest has halted.
     let idle = place.vmtax(&format!("layers --vm {} --duration 1 --output idle", vm.pid())).succeeds();
     idle.shows("No requests of counted in");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn each_request_of_disks_without_virtqueues_is_followed_and_counted() {
+    let place = Place::new();
+    let controllers = "-device ahci,id=sata -device lsi53c895a,id=lsi -device qemu-xhci,id=xhci";
+    // By the number that the firmware gives them: the order of their boot indices.
+    let disks = [
+        ("sata0", "ide-hd,bus=sata.0", ",throttling.iops-read=20"),
+        ("ide0", "ide-hd,bus=ide.0", ""),
+        ("nvme0", "nvme,serial=1", ""),
+        ("scsi0", "scsi-hd,bus=lsi.0", ""),
+        ("usb0", "usb-storage,bus=xhci.0", ""),
+    ];
+    let arguments = disks.iter().zip(1..).map(|((id, device, options), number)| {
+        let file = place.put(&format!("{id}.raw"), vec![7; 16 << 20]);
+        fs::File::open(&file).unwrap().sync_all().unwrap(); // its bytes have places on the device
+        format!(
+            "-drive if=none,id={id}-d,format=raw,cache=none,aio=threads,file={}{options} -device {device},drive={id}-d,id={id},bootindex={number}",
+            file.display()
+        )
+    });
+    let arguments = format!("{controllers} {}", arguments.collect::<Vec<_>>().join(" "));
+    let sector = random_requests(false, &[0x81, 0x82, 0x83, 0x84, 0x85], 8, 14);
+    let vm = BootGuest::start(&place, "buses", "tcg", &sector, "", &arguments);
+    let tracing = traces(&place, &vm, "out", "--duration 600");
+    vm.ask("cont");
+    until("the guest reads", || disks.iter().all(|(id, ..)| vm.reads_done(id) >= 40));
+    // Nothing is in flight then.
+    vm.ask("stop");
+    std::thread::sleep(Duration::from_millis(300));
+    tracing.signal(Signal::INT);
+    let report = json(&tracing.outcome().exits(0).stdout);
+    for (disk, _, options) in disks {
+        let (requests, column) = of(&report, disk);
+        let done = vm.reads_done(disk);
+        assert_eq!(requests["requests"], done, "{disk}: {:#}", column["matched"]);
+        assert_eq!(column["matched"]["lost_events"], 0);
+        assert!(requests["followed"].as_f64().unwrap() >= 0.99 * done as f64, "{disk}: {:#}", column["matched"]);
+        let explained = percent(column, |_| true);
+        assert!((99.9..100.1).contains(&explained), "{explained}");
+        for to in ["qemu-submit", "host-call", "qemu-reap", "qemu-push"] {
+            assert!(percent(column, |row| row["to"] == to) > 0.0, "{disk}, {to}: {:#}", column["rows"]);
+        }
+        if !options.is_empty() {
+            assert_waits_behind_submission(column);
+        }
+    }
 }
 
 #[test]

@@ -2,15 +2,16 @@
 //! its interrupt. All are on the host's clock.
 
 use super::follow::Follow;
-use super::request::GuestRequest;
+use super::request::{GuestRequest, NOWHERE};
 use crate::join::host::{Call, Passing};
 use crate::join::match_params::Violation;
 use crate::join::request_path::{PassedBy, RequestPath};
-use vmtax_model::Checkpoint;
+use vmtax_model::{Checkpoint, RequestKind};
 
 impl Follow<'_> {
-    /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete.
-    pub fn host_path(&self, part: &GuestRequest) -> Result<RequestPath, Violation> {
+    /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete. Where and how long it is becomes
+    /// known with its submission.
+    pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Violation> {
         let mut path = RequestPath::new();
         let (popped, pushed) = (part.issue, part.complete);
         let at = |checkpoint, at, tid| self.host.passed.at(checkpoint).within(at, at).find(move |(_, p)| p.tid == tid);
@@ -18,15 +19,17 @@ impl Follow<'_> {
         path.set(Checkpoint::QemuPop, popped.at, PassedBy::Thread(popped.tid));
         path.set(Checkpoint::QemuPush, pushed.at, PassedBy::Thread(pushed.tid));
         let submit = self.submitted(part, &pop);
-        let mut part = *part;
         if let Some((at, submit)) = submit {
             path.set(Checkpoint::QemuSubmit, at, PassedBy::Thread(submit.tid));
-            // It is done when all is that was merged with it.
-            let end = submit.mark.offset.unwrap_or(0).saturating_add(submit.mark.bytes);
-            part.bytes = end.saturating_sub(part.offset).max(1);
+            let begin = submit.mark.offset.unwrap_or(0);
+            // An account does not say where.
+            part.offset = if part.offset == NOWHERE { begin } else { part.offset };
+            // It is done when all is that was merged with it, or, where it is submitted in pieces, all that was asked for.
+            let end = begin.saturating_add(submit.mark.bytes);
+            part.bytes = end.saturating_sub(part.offset).max(pop.mark.bytes);
         }
-        self.device(&part, &mut path)?;
-        self.call(&part, &mut path, submit.map(|(_, submit)| submit));
+        self.device(part, &mut path)?;
+        self.call(part, &mut path, submit.map(|(_, submit)| submit));
         if path.at(Checkpoint::HostCall).is_none() && part.alone {
             self.only_call(submit.map_or(popped.at, |(at, _)| at), pushed.at, &mut path);
         }
@@ -38,12 +41,19 @@ impl Follow<'_> {
         if path.in_order(0) { Ok(path) } else { Err(Violation) }
     }
 
-    /// The submission of a request: its own, or that of the neighbours with which it was merged.
+    /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts for, the next
+    /// by the same thread, rather one of as many bytes.
     fn submitted(&self, part: &GuestRequest, pop: &Passing) -> Option<(u64, Passing)> {
         let submits = || self.host.passed.at(Checkpoint::QemuSubmit).within(part.issue.at, part.complete.at);
         let own = submits().find(|(_, s)| s.mark.address.is_some() && s.mark.address == pop.mark.address);
         let merged = || submits().find(|(_, s)| s.tid == pop.tid && s.mark.covers(part.offset));
-        own.or_else(merged).map(|(at, submit)| (at, *submit))
+        let is_transfer = matches!(part.kind, RequestKind::Read | RequestKind::Write);
+        let is_accounted = is_transfer && pop.mark.offset.is_none();
+        let by_thread = |same: &dyn Fn(&Passing) -> bool| {
+            submits().filter(|_| is_accounted).find(|(_, submit)| submit.tid == pop.tid && same(submit))
+        };
+        let next = || by_thread(&|submit| submit.mark.bytes == pop.mark.bytes).or_else(|| by_thread(&|_| true));
+        own.or_else(merged).or_else(next).map(|(at, submit)| (at, *submit))
     }
 
     /// The first call that transfers bytes of the disk's file: of a request that is alone it is the request's, wherever the
@@ -85,16 +95,20 @@ impl Follow<'_> {
         path.set(Checkpoint::QemuWake, woke, PassedBy::Thread(pop.tid));
     }
 
-    /// From the push to the interrupt that the same thread delivers, before it waits for other work. Without one the guest had
-    /// not asked for it.
+    /// From the push to the interrupt that the same thread delivers, before it waits for other work; of a virtqueue after its
+    /// notification. Without one the guest had not asked for it.
     fn notified(&self, pop: &Passing, pushed: u64, path: &mut RequestPath) {
         let until = pushed.saturating_add(self.params.slack);
-        let mut notifies = self.host.passed.at(Checkpoint::QemuNotify).within(pushed, until);
-        let Some((at, notify)) = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue) else { return };
-        path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(notify.tid));
-        let until = self.host.woke_after(notify.tid, at).unwrap_or(until);
+        let mut told = path.thread(Checkpoint::QemuPush);
+        if pop.mark.queue.is_some() {
+            let mut notifies = self.host.passed.at(Checkpoint::QemuNotify).within(pushed, until);
+            told = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue).map(|(at, notify)| (at, notify.tid));
+            told.into_iter().for_each(|(at, tid)| path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(tid)));
+        }
+        let Some((at, tid)) = told else { return };
+        let until = self.host.woke_after(tid, at).unwrap_or(until);
         let mut injects = self.host.passed.at(Checkpoint::Inject).within(at, until);
-        if let Some((at, inject)) = injects.find(|(_, p)| p.tid == notify.tid) {
+        if let Some((at, inject)) = injects.find(|(_, p)| p.tid == tid) {
             path.set(Checkpoint::Inject, at, PassedBy::Thread(inject.tid));
         }
     }

@@ -3,7 +3,7 @@
 use super::calls::is_wait;
 use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
-use crate::disk::header::kind_of_header;
+use crate::disk::kinds::{kind_of_account, kind_of_header};
 use crate::disk::scsi::ScsiRequest;
 use crate::net::is_call_of_network;
 use std::borrow::Cow;
@@ -22,7 +22,11 @@ struct Probe {
     queue_since_10_1: Option<Field>,
     scsi: Option<Field>,
     kind: Option<Field>,
+    account: Option<Field>,
+    /// Whether a device model says by its account where a request begins and ends, in place of a virtqueue.
+    accounts: bool,
     device: Option<Field>,
+    device_until_5_2: Option<Field>,
     offset: Option<Field>,
     bytes: Option<Field>,
     level: Option<Field>,
@@ -51,7 +55,7 @@ impl Readers {
             Some((id, info.checkpoint))
         });
         let ours = formats.iter().filter(|(_, format)| format.system.starts_with(PROBE_GROUP));
-        let probes = ours.map(|(id, _)| {
+        let probes = ours.map(|(id, format)| {
             let field = |name| formats.field(id, name);
             let probe = Probe {
                 address: field("elem"),
@@ -61,7 +65,10 @@ impl Readers {
                 queue_since_10_1: field("vq_since_10_1"),
                 scsi: field("request"),
                 kind: field("type"),
+                account: field("account"),
+                accounts: ["begin", "end"].contains(&&*format.name),
                 device: field("device"),
+                device_until_5_2: field("device_until_5_2"),
                 offset: field("offset"),
                 bytes: field("bytes"),
                 level: field("level"),
@@ -181,7 +188,20 @@ impl Readers {
 
     /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
     pub fn device<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
-        self.probes.get(&event.id)?.device?.text(event.data)
+        let probe = self.probes.get(&event.id)?;
+        let fields = [probe.device, probe.device_until_5_2].into_iter().flatten();
+        // What lies where another version of QEMU has it is no path.
+        fields.filter_map(|field| field.text(event.data)).find(|path| path.starts_with('/'))
+    }
+
+    /// Whether the trace has the accounts of device models.
+    pub fn tells_accounts(&self) -> bool {
+        self.probes.values().any(|probe| probe.accounts)
+    }
+
+    /// Whether an event is one of a device model's account.
+    pub fn is_account(&self, event: &vmtax_trace::Event<'_>) -> bool {
+        self.probes.get(&event.id).is_some_and(|probe| probe.accounts)
     }
 
     /// The interface of the host that a packet passes, where that tells.
@@ -218,7 +238,7 @@ impl Readers {
         }
         (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
-            kind: number(probe.kind).map(kind_of_header),
+            kind: number(probe.kind).map(kind_of_header).or_else(|| number(probe.account).map(kind_of_account)),
             offset: number(probe.offset).or_else(sector),
             bytes: number(probe.bytes).or_else(|| head.and_then(frame_length)).unwrap_or(1),
             queue: number(probe.queue),

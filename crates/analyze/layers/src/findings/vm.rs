@@ -56,10 +56,10 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
 }
 
 const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
-                      segments do not overlap. It begins with the virtqueue kick, or, where QEMU found it without one, with its pop; it \
-                      ends with the interrupt's delivery. Outside lie the guest's own layers, the time in the ring before such a \
-                      pop, and the time from the delivery to the guest's handler: `vmtax agent observe` in the guest shows \
-                      them. Figures are of one traced period, so there is no CI.";
+                      segments do not overlap. It begins with the guest's kick, or, where none is seen, when QEMU takes it; it ends with the \
+                      interrupt's delivery, or, where none is seen, when QEMU completes it. Outside lie the guest's own layers, the time \
+                      in the queue before QEMU takes it without a kick, and the time from the delivery to the guest's handler: `vmtax \
+                      agent observe` in the guest shows them for virtio's disks. Figures are of one traced period, so there is no CI.";
 
 const PACKET_METHOD: &str = "Each packet is followed on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \
                              has it, its length and its order; segments do not overlap. One that the guest sends begins with the \

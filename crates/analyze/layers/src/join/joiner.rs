@@ -299,7 +299,8 @@ impl Join {
         }
         let follow = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params };
         if self.params.view == View::Host {
-            let path = follow.host_path(&part);
+            let mut part = part;
+            let path = follow.host_path(&mut part);
             let (begin, end) = path.as_ref().map_or((part.begin(), part.complete.at), RequestPath::span);
             return self.end_unstamped(&part, (begin, end), path.map_err(|Violation| Reason::Violation));
         }

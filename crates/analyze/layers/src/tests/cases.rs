@@ -114,7 +114,7 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
         !(matches!(e.what, HostEvent::Passes(Checkpoint::QemuPop, _)) && pops == 5)
     });
     let trial = trial(&world, &[]);
-    assert_eq!(trial.matched.rejected, [("missing event: virtqueue pop".to_owned(), 1)]);
+    assert_eq!(trial.matched.rejected, [("missing event: QEMU takes request".to_owned(), 1)]);
     // An operation that the page cache answered has no request at all.
     world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, key: 0 });
     let joined = world.join(View::Kernel, 0, |t| t);

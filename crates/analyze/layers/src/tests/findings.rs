@@ -111,7 +111,7 @@ fn the_life_of_a_request_and_the_nested_view() {
         (step("guest system call").since_previous_ns, step("guest system call").thread.as_str()),
         (200.0, "guest")
     );
-    assert_eq!(step("virtqueue pop").thread, "main loop");
+    assert_eq!(step("QEMU takes request").thread, "main loop");
     assert_eq!(step("host block complete").thread, "host kernel");
     let labels: Vec<&str> = column.nested.iter().map(|n| n.label.as_str()).collect();
     assert_eq!(labels, ["guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO"]);

@@ -162,6 +162,43 @@ fn where_a_format_maps_the_call_of_a_request_that_is_alone_is_its_own() {
 }
 
 #[test]
+fn a_request_of_which_an_account_alone_tells_is_where_its_thread_submits_it() {
+    let mut world = World::new(START - 100);
+    let account = |cookie: u64, kind: Option<RequestKind>, bytes: u64| Mark {
+        address: Some(cookie),
+        kind,
+        bytes,
+        ..Mark::default()
+    };
+    let submit = |address: u64, offset: u64, bytes: u64| Mark {
+        address: Some(address),
+        offset: Some(offset),
+        bytes,
+        ..Mark::default()
+    };
+    let mut pass = |n: u64, tid, checkpoint, mark| world.on_host(START + n, tid, HostEvent::Passes(checkpoint, mark));
+    pass(0, VCPU, Checkpoint::QemuPop, account(1, Some(RequestKind::Read), 4096));
+    // Another thread's, and one of another length, are those of others.
+    pass(1, MAIN, Checkpoint::QemuSubmit, submit(90, 1 << 20, 4096));
+    pass(2, VCPU, Checkpoint::QemuSubmit, submit(91, 2 << 20, 512));
+    pass(3, VCPU, Checkpoint::QemuSubmit, submit(92, 3 << 20, 4096));
+    pass(4, VCPU, Checkpoint::QemuPop, account(2, Some(RequestKind::Flush), 0));
+    pass(5, VCPU, Checkpoint::QemuPop, account(3, Some(RequestKind::Write), 8192));
+    pass(6, VCPU, Checkpoint::QemuSubmit, submit(93, 4 << 20, 4096));
+    (1..=3).for_each(|cookie| pass(20 + cookie, MAIN, Checkpoint::QemuPush, account(cookie, None, 1)));
+    pass(30, MAIN, Checkpoint::Inject, Mark::default());
+    let joined = join(&world);
+    let found: Vec<_> = joined.requests.iter().map(|r| (r.kind, r.key, r.at(Checkpoint::QemuSubmit))).collect();
+    let expected = [
+        (RequestKind::Read, 3 << 20, Some(START + 3)),
+        (RequestKind::Flush, 0, None),
+        (RequestKind::Write, 4 << 20, Some(START + 6)),
+    ];
+    assert_eq!(found, expected);
+    assert!(joined.requests.iter().all(|request| request.end() == START + 30), "none has a virtqueue to notify");
+}
+
+#[test]
 fn an_interrupt_is_the_requests_if_the_notifying_thread_delivers_it_before_it_waits() {
     let ends = |inject: (u64, i32), waits: u64| {
         let mut world = World::new(START - 100);

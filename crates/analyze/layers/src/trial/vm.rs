@@ -11,18 +11,14 @@ use crate::events::decode::Readers;
 use crate::events::event::{Event, HostEvent};
 use crate::events::trace_reader::{Trace, TraceReader, each, next, open};
 use crate::join::joiner::Join;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_clock::GuestTicks;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, HostDisk, Machine, Missing, NETWORK, ObservedDisk, Side, TraceFacts,
-    TracedDisk, VmLayers, VmTrace, files, libvirt_target,
+    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, HostDisk, Machine, Missing, NETWORK, ObservedDisk, Side,
+    TraceFacts, TracedDisk, VmLayers, VmTrace, device_id, files, libvirt_target,
 };
 
-/// Behind the path of a virtio disk: the part of the device that has the disk.
-const BACKEND: &str = "/virtio-backend";
-/// Before the IDs of devices that the user named.
-const PERIPHERAL: &str = "/machine/peripheral/";
 /// More disks than this are not followed: the trace is read once for each.
 const MAX_DISKS: usize = 64;
 
@@ -109,27 +105,17 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     let mut trace = trace;
     missing.extend((!host.readers.tells_devices()).then(unnamed_requests));
     missing.extend(trace.full.then(|| no_room(&trace)));
-    let is_followed =
-        |disk: &TracedDisk| disk.device.is_empty() || disk.device.ends_with(BACKEND) || !disk.controller.is_empty();
-    let mut devices: BTreeSet<String> = BTreeSet::new();
-    each(&host, |readers, event| {
-        if let Some(device) = readers.device(event).filter(|device| !devices.contains(&**device)) {
-            // QEMU's SCSI layer takes up the requests of other controllers as well.
-            let is_other = trace.disks.iter().any(|disk| disk.device == *device && !is_followed(disk));
-            if devices.len() < MAX_DISKS && !is_other {
-                devices.insert(device.into_owned());
-            }
-        }
-    })?;
+    let is_followed = |disk: &TracedDisk| disk.bus() != Some(DiskBus::Other) || host.readers.tells_accounts();
+    let devices = devices(&host, &trace)?;
     let of = |device: &str| {
         let disks = &trace.disks;
         let known = disks.iter().find(|disk| disk.device == device);
         // One that is left on either side belongs to the other.
         let mut nameless = disks.iter().filter(|disk| disk.device.is_empty());
-        let unknown = || devices.iter().filter(|device| !disks.iter().any(|disk| disk.device == **device)).count();
+        let unknown = || devices.keys().filter(|device| !disks.iter().any(|disk| disk.device == **device)).count();
         known.or_else(|| nameless.next().filter(|_| nameless.next().is_none() && unknown() == 1)).cloned()
     };
-    let with: Vec<(&String, Option<TracedDisk>)> = devices.iter().map(|device| (device, of(device))).collect();
+    let with: Vec<(&String, Option<TracedDisk>)> = devices.keys().map(|device| (device, of(device))).collect();
     let without = trace.disks.iter().filter(|disk| !with.iter().any(|(_, known)| known.as_ref() == Some(disk)));
     let (idle, others): (Vec<&TracedDisk>, Vec<&TracedDisk>) = without.partition(|disk| is_followed(disk));
     let named = |disk: &TracedDisk| match disk.device.as_str() {
@@ -138,11 +124,11 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     };
     let idle: Vec<String> = idle.into_iter().map(named).collect();
     let not_followed: Vec<String> = others.into_iter().map(named).collect();
-    missing.extend(not_followed.iter().map(|disk| of_another_bus(disk)));
+    missing.extend(not_followed.iter().map(|disk| untraced(disk)));
     let guest = GuestSide::open(folder, &trace, &host, &with)?;
     let read = |(number, (device, disk)): (usize, (&String, Option<TracedDisk>))| {
         let of_guest = guest.as_ref().and_then(|guest| Some((guest, guest.disk(number)?)));
-        let mut data = read_disk(&host, &trace, device, disk, of_guest)?;
+        let mut data = read_disk(&host, &trace, (device, devices[device]), disk, of_guest)?;
         if let Some(GuestSide { window: (begin, end), .. }) = &guest {
             data.joined.requests.retain(|request| request.begin() >= *begin && request.end() <= *end);
             data.joined.rejected.retain(|request| request.begin >= *begin && request.end <= *end);
@@ -157,11 +143,33 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     Ok(VmData { disks, nics: Vec::new(), idle, not_followed, missing, trace, is_guest_traced: guest.is_some() })
 }
 
+/// QEMU's devices with requests, and whether their requests are those that QEMU accounts for, in place of those of virtqueues. Virtio's disks
+/// have both, of which the former are not theirs alone.
+fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, LayersError> {
+    let mut devices: BTreeMap<String, bool> = BTreeMap::new();
+    each(host, |readers, event| {
+        let Some(device) = readers.device(event) else { return };
+        let is_account = readers.is_account(event);
+        let bus = trace.disks.iter().find(|disk| disk.device == *device).and_then(TracedDisk::bus);
+        // Of one that is not known the virtqueue counts, if it has any.
+        let is_virtio = bus.map_or(device.ends_with(TracedDisk::VIRTIO_BACKEND), |bus| bus != DiskBus::Other);
+        if is_account && is_virtio || !is_account && bus == Some(DiskBus::Other) {
+            return;
+        }
+        if let Some(accounted) = devices.get_mut(&*device) {
+            *accounted &= is_account;
+        } else if devices.len() < MAX_DISKS {
+            devices.insert(device.into_owned(), is_account);
+        }
+    })?;
+    Ok(devices)
+}
+
 /// The requests of the disk that is this device; from the guest's block layer on, where that was traced.
 fn read_disk(
     host: &Trace,
     trace: &VmTrace,
-    device: &str,
+    (device, is_accounted): (&str, bool),
     disk: Option<TracedDisk>,
     of_guest: Option<(&GuestSide, &ObservedDisk)>,
 ) -> Result<DiskData, LayersError> {
@@ -189,7 +197,9 @@ fn read_disk(
     .may_lack(may_lack);
     let mut side = Some(TraceReader::begin(host, |ticks| ticks)?);
     let of_disk = |readers: &Readers, event: &vmtax_trace::Event<'_>| {
-        let is_other = readers.device(event).is_some_and(|of| of != device);
+        // An account that tells no device is that of something else than a disk, as of a block job.
+        let is_account = readers.is_account(event);
+        let is_other = readers.device(event).map_or(is_account, |of| of != device || is_account != is_accounted);
         let found = readers.host(event, &facts);
         if is_other { Event { what: HostEvent::Other, ..found } } else { found }
     };
@@ -210,19 +220,20 @@ fn read_disk(
 
 /// What people call a disk.
 fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
-    let path = device.strip_suffix(BACKEND).unwrap_or(device);
+    let path = device.strip_suffix(TracedDisk::VIRTIO_BACKEND).unwrap_or(device);
     // The monitor names a SCSI disk by its ID alone.
-    let id = path.strip_prefix(PERIPHERAL).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
+    let id = device_id(path).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
     let Some(id) = id else { return path.strip_prefix("/machine/").unwrap_or(path).to_owned() };
     let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
     Some(id).filter(|_| is_libvirt).and_then(libvirt_target).unwrap_or_else(|| id.to_owned())
 }
 
-fn of_another_bus(disk: &str) -> Missing {
+fn untraced(disk: &str) -> Missing {
     Missing {
         what: format!("requests of {disk}"),
-        why: "only the requests of disks on virtio-blk and virtio-scsi are followed".to_owned(),
-        fix: "`vmtax top --level 1` shows how long its requests take in QEMU".to_owned(),
+        why: "the trace does not show where QEMU begins and ends requests of a disk without virtqueues".to_owned(),
+        fix: "trace the running VM with `vmtax layers --vm`, or see by `vmtax top --level 1` how long its requests take in QEMU"
+            .to_owned(),
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct VmData {
     pub nics: Vec<NicData>,
     /// The names of disks and taps without.
     pub idle: Vec<String>,
-    /// The names of disks on neither virtio-blk nor virtio-scsi.
+    /// The names of disks whose requests the trace does not show.
     pub not_followed: Vec<String>,
     /// What could not be observed of any disk.
     pub missing: Vec<Missing>,

@@ -38,8 +38,8 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
     Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
-    Host QemuPop "virtqueue pop", Qemu, ALWAYS, [
-        Source::Qemu("pop"), Source::Qemu("scsi"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
+    Host QemuPop "QEMU takes request", Qemu, ALWAYS, [
+        Source::Qemu("pop"), Source::Qemu("scsi"), Source::Qemu("begin"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
     ];
     Host QemuSubmit "I/O submission", Qemu, ALWAYS, [
         Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
@@ -50,7 +50,9 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         tracepoint("block", &["block_rq_complete"], Scope::Device)
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
-    Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
+    Host QemuPush "QEMU completes request", Qemu, ALWAYS, [
+        Source::Qemu("push"), Source::Qemu("end"), Source::QemuLog("virtio_blk_req_complete")
+    ];
     Host QemuNotify "used buffer notification", Qemu, OPTIONAL, [
         Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
     ];

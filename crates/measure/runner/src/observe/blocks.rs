@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use vmtax_clock::time_of_day;
-use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts, files};
+use vmtax_model::{
+    DiskBus, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, SCHEMA, Side, TraceFacts, files,
+};
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device};
@@ -211,7 +213,7 @@ fn host_tracer(
             let interfaces = if network.is_empty() { &[][..] } else { &tap };
             let (points, behind) = match what.probes {
                 Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(interfaces)),
-                _ => (vm.probe_points(), disk.device.as_slice().into()),
+                _ => (vm.disk_probe_points(DiskBus::VirtioBlk), disk.device.as_slice().into()),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);
             let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{
-    Accelerator, DeviceClass, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmFacts, VmTrace,
-    files,
+    Accelerator, DeviceClass, DiskBus, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmFacts,
+    VmTrace, files,
 };
 use vmtax_observe::{HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
@@ -108,10 +108,14 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     blocks.dedup();
     let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
     // On what bus a disk is that neither the monitor nor the command line knows is not known either.
-    let may_be_scsi = devices.disks.iter().any(|disk| !disk.controller.is_empty() || disk.device.is_empty());
-    let scsi = if may_be_scsi { vm.scsi_probe_points() } else { &[] };
+    let may_have = |bus: &DiskBus| devices.disks.iter().any(|disk| disk.bus().is_none_or(|own| own == *bus));
+    let buses = DiskBus::ALL.into_iter().filter(|bus| *bus == DiskBus::VirtioBlk || may_have(bus));
     let (of_class, points, behind) = match devices.class {
-        DeviceClass::Disk => (Probes::Layers, [vm.probe_points(), scsi].concat(), HostDevice::Blocks(&blocks)),
+        DeviceClass::Disk => (
+            Probes::Layers,
+            buses.flat_map(|bus| vm.disk_probe_points(bus).to_vec()).collect(),
+            HostDevice::Blocks(&blocks),
+        ),
         DeviceClass::Net => (Probes::Network, vm.network_probe_points().to_vec(), HostDevice::Interfaces(&taps)),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);

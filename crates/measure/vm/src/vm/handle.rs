@@ -11,7 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
-use vmtax_model::{Accelerator, DiskSettings, GuestSettings, Managed, QemuThread, Role, RunState, VmSettings, Vmm};
+use vmtax_model::{
+    Accelerator, DiskBus, DiskSettings, GuestSettings, Managed, QemuThread, Role, RunState, VmSettings, Vmm,
+};
 use vmtax_observe::ProbePoint;
 
 /// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
@@ -119,17 +121,12 @@ impl Vm {
         self.threads().iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).map(|thread| thread.tid).collect()
     }
 
-    /// Where a block request passes in its binary.
-    pub fn probe_points(&self) -> &'static [ProbePoint] {
-        self.process.probe_points()
+    /// Where block requests to disks on a bus pass in its binary, besides those to disks on virtio-blk.
+    pub fn disk_probe_points(&self, bus: DiskBus) -> &'static [ProbePoint] {
+        self.process.disk_probe_points(bus)
     }
 
-    /// Where besides these a request to a disk on virtio-scsi passes in its binary.
-    pub fn scsi_probe_points(&self) -> &'static [ProbePoint] {
-        self.process.scsi_probe_points()
-    }
-
-    /// Where a packet of the guest's network card passes in its binary.
+    /// Where packets of the guest's network cards do.
     pub fn network_probe_points(&self) -> &'static [ProbePoint] {
         self.process.network_probe_points()
     }

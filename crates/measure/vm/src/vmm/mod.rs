@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState, TracedDisk, VmDisk,
+    DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState, TracedDisk, VmDisk,
     VmSettings, Vmm,
 };
 use vmtax_observe::ProbePoint;
@@ -253,23 +253,15 @@ impl VmmProcess {
         }
     }
 
-    /// Where a block request passes in the VMM's binary.
-    pub fn probe_points(&self) -> &'static [ProbePoint] {
+    /// Where block requests to disks on a bus pass in the VMM's binary, besides those to disks on virtio-blk.
+    pub fn disk_probe_points(&self, bus: DiskBus) -> &'static [ProbePoint] {
         match self.vmm {
-            Some(Vmm::Qemu) => qemu::PROBE_POINTS,
+            Some(Vmm::Qemu) => qemu::disk_probe_points(bus),
             None => &[],
         }
     }
 
-    /// Where besides these a request to a disk on virtio-scsi does.
-    pub fn scsi_probe_points(&self) -> &'static [ProbePoint] {
-        match self.vmm {
-            Some(Vmm::Qemu) => qemu::SCSI_PROBE_POINTS,
-            None => &[],
-        }
-    }
-
-    /// Where a packet of the guest's network card does.
+    /// Where packets of the guest's network cards do.
     pub fn network_probe_points(&self) -> &'static [ProbePoint] {
         match self.vmm {
             Some(Vmm::Qemu) => qemu::NETWORK_PROBE_POINTS,

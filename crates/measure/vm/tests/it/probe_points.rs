@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use vmtax_model::testing::skipped;
-use vmtax_model::{Missing, Source};
+use vmtax_model::{DiskBus, Missing, Source};
 use vmtax_observe::{ProbeUse, Uprobe, is_cheap};
-use vmtax_vm::{PROBE_POINTS, SCSI_PROBE_POINTS};
+use vmtax_vm::disk_probe_points;
 
 fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
-    vmtax_observe::uprobes(PROBE_POINTS, binary)
+    vmtax_observe::uprobes(disk_probe_points(DiskBus::VirtioBlk), binary)
 }
 
 #[test]
@@ -18,19 +18,20 @@ fn the_points_are_those_of_the_checkpoints() {
     let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
     let wanted: BTreeSet<&str> =
         sources.filter_map(|source| if let Source::Qemu(event) = source { Some(*event) } else { None }).collect();
-    let all = PROBE_POINTS.iter().chain(SCSI_PROBE_POINTS);
+    let all = DiskBus::ALL.into_iter().flat_map(disk_probe_points);
     assert_eq!(all.map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
 }
 
 #[test]
 fn points_of_an_event_have_the_same_fields() {
     // The kernel asks for it, where more than one of them is used.
-    for point in PROBE_POINTS.iter().filter(|p| p.used != ProbeUse::Instead) {
+    let all = || DiskBus::ALL.into_iter().flat_map(disk_probe_points);
+    for point in all().filter(|p| p.used != ProbeUse::Instead) {
         let kinds = |fields: &str| -> Vec<String> {
             let parts = fields.split(' ').filter_map(|f| Some((f.split_once('=')?.0, f.rsplit_once(':')?.1)));
             parts.map(|(name, kind)| format!("{name}:{kind}")).collect()
         };
-        let first = PROBE_POINTS.iter().find(|other| other.event == point.event).unwrap();
+        let first = all().find(|other| other.event == point.event).unwrap();
         assert_eq!(kinds(point.fields), kinds(first.fields), "{}", point.function);
     }
 }
@@ -62,12 +63,12 @@ fn each_function_of_a_binary_gets_its_place() {
 fn this_hosts_qemu_offers_every_point_cheaply() {
     let binary = Path::new("/usr/bin/qemu-system-x86_64");
     let Ok(bytes) = std::fs::read(binary) else { return skipped(&format!("there is no {}", binary.display())) };
-    let (probes, missing) = vmtax_observe::uprobes(&[PROBE_POINTS, SCSI_PROBE_POINTS].concat(), binary);
+    let (probes, missing) = vmtax_observe::uprobes(&DiskBus::ALL.map(disk_probe_points).concat(), binary);
     if missing.iter().any(|m| m.why.contains("does not export")) {
         return skipped("this QEMU exports nothing");
     }
     assert_eq!(missing, []);
-    for event in ["pop", "scsi", "submit", "push", "notify", "inject", "line"] {
+    for event in ["pop", "scsi", "begin", "submit", "push", "end", "notify", "inject", "line"] {
         assert!(probes.iter().any(|p| p.event == event), "{event}");
     }
     for probe in &probes {

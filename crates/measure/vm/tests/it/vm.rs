@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use vmtax_model::{AbilityName, Accelerator, QemuThread, Role, RoleSource, VmFacts, VmNic, Vmm};
+use vmtax_model::{AbilityName, Accelerator, DiskBus, QemuThread, Role, RoleSource, VmFacts, VmNic, Vmm};
 use vmtax_vm::Vm;
 
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -188,7 +188,7 @@ fn qemu_is_found_under_any_name_and_behind_a_loader() {
         let vm = qemu.until(|facts| facts.threads.len() > 1 && facts.binary.as_ref() == Some(&renamed));
         assert_eq!((vm.vmm(), vm.program().as_str()), (Some(Vmm::Qemu), "vmm"));
         assert_eq!(vm.accelerator(), Some(Accelerator::Tcg));
-        assert!(!vm.probe_points().is_empty());
+        assert!(DiskBus::ALL.iter().all(|bus| !vm.disk_probe_points(*bus).is_empty()));
     }
     let own = Vm::attach(std::process::id() as i32);
     assert_eq!((own.vmm(), own.facts(), own.accelerator()), (None, None, None));

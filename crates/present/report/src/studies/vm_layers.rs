@@ -51,12 +51,10 @@ fn idle(found: &VmLayers) -> String {
         return format!("The requests of {name} cannot be followed in this build of QEMU: below is why.");
     }
     if !found.not_followed.is_empty() && found.idle.is_empty() {
-        let (disks, verb) = (found.not_followed.join(", "), if found.not_followed.len() == 1 { "is" } else { "are" });
-        return format!(
-            "The requests of {name} cannot be followed: {disks} {verb} on neither virtio-blk nor virtio-scsi."
-        );
+        let disks = found.not_followed.join(", ");
+        return format!("The requests of {name} cannot be followed: the trace does not show those of {disks}.");
     }
-    format!("No requests of {name} in {seconds:.1} s: none of its virtio disks was used.")
+    format!("No requests of {name} in {seconds:.1} s: none of its disks was used.")
 }
 
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
@@ -144,7 +142,7 @@ pub(super) fn rate(per_s: f64) -> String {
 fn notes(found: &VmLayers) -> Vec<String> {
     let is_from_host = found.layers.columns.first().is_none_or(|column| column.from_host);
     let scope = if is_from_host {
-        "GAVG = KAVG + DAVG: from the virtqueue kick to the interrupt's delivery; DAVG the part at the host's device, KAVG the rest: \
+        "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
     } else if found.requests.iter().any(|requests| requests.davg.is_some()) {
         "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Where the firmware loads a boot sector, and where in it the packet and the counters lie.
 const LOADED: u16 = 0x7c00;
-const PACKET: usize = 0x50;
-const COUNTS: usize = 0x60;
+const PACKET: usize = 0x80;
+const COUNTS: usize = 0x90;
+/// The guest's address of the number of exits of [`counted_exits`].
+const CPUIDS: usize = LOADED as usize + COUNTS;
 
 /// A boot sector that reads 4 KiB from the first disk and from the second by the firmware, so often; then it halts.
 pub fn reading(reads: [u16; 2]) -> Vec<u8> {
@@ -71,6 +73,21 @@ pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> 
     sector[PACKET..PACKET + 8].copy_from_slice(&[0x10, 0, sectors, 0, 0, 0, 0, 0x10]);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
     sector
+}
+
+/// A boot sector that for ever executes `cpuid`, which any hypervisor intercepts, counts that at [`CPUIDS`], and spins so often in between.
+pub fn counted_exits(spins: u32) -> Vec<u8> {
+    let count = (CPUIDS as u16).to_le_bytes();
+    let mut code = vec![0xfa, 0x31, 0xc0, 0x8e, 0xd8]; // cli, segment 0
+    let begin = code.len();
+    code.extend([0x66, 0xff, 0x06, count[0], count[1], 0x0f, 0xa2]); // inc dword [count], cpuid
+    code.extend([0x66, 0xb9]); // mov ecx, …
+    code.extend(spins.to_le_bytes());
+    code.extend([0x66, 0x49, 0x75, 0xfc]); // dec ecx, jnz to it
+    code.extend([0xeb, (begin as i32 - code.len() as i32 - 2) as u8]); // jmp to the begin
+    code.resize(510, 0);
+    code.extend([0x55, 0xaa]);
+    code
 }
 
 /// Firmware that for ever reads a UART's line status and sends a byte, from the first instruction on.
@@ -143,6 +160,15 @@ impl BootGuest {
         answer(command)
     }
 
+    /// How often the guest of [`counted_exits`] has left by `cpuid`.
+    pub fn cpuids(&self) -> u32 {
+        let words = json!({ "command-line": format!("xp /1xw {CPUIDS:#x}") });
+        let answer = self.command(&json!({ "execute": "human-monitor-command", "arguments": words }));
+        // 0000000000007c70: 0x0001e240
+        let number = answer.as_str().unwrap().trim().rsplit("0x").next().unwrap().to_owned();
+        u32::from_str_radix(&number, 16).unwrap()
+    }
+
     /// How many reads QEMU has done for one of its disks.
     pub fn reads_done(&self, disk: &str) -> u64 {
         self.counter(disk, "rd_operations")
@@ -155,9 +181,10 @@ impl BootGuest {
 
     fn counter(&self, disk: &str, name: &str) -> u64 {
         let all = self.ask("query-blockstats");
-        let path = format!("/machine/peripheral/{disk}/virtio-backend");
-        let of =
-            all.as_array().unwrap().iter().find(|stats| stats["qdev"] == path).unwrap_or_else(|| panic!("{all:#}"));
+        // A device with an ID itself is named by that; one within another by its path.
+        let is_it = |device: &str| device.trim_start_matches("/machine/peripheral/").split('/').next() == Some(disk);
+        let mut disks = all.as_array().unwrap().iter();
+        let of = disks.find(|stats| stats["qdev"].as_str().is_some_and(is_it)).unwrap_or_else(|| panic!("{all:#}"));
         of["stats"][name].as_u64().unwrap()
     }
 

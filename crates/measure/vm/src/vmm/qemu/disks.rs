@@ -6,13 +6,12 @@ use crate::vm::open_files::OpenFile;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostDisk, TracedDisk, VmDisk, libvirt_target};
+use vmtax_model::{HostDisk, TracedDisk, VmDisk, device_id, libvirt_target};
 use vmtax_observe::{block_device_number, host_disk_in_use};
 
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
-/// Behind the path of a virtio disk: the part of the device that has the disk.
-const BACKEND: &str = "/virtio-backend";
+const BACKEND: &str = TracedDisk::VIRTIO_BACKEND;
 /// Block nodes stacked deeper than this are not followed.
 pub(crate) const MAX_NODES: usize = 8;
 
@@ -36,8 +35,8 @@ pub(crate) fn traced(
             None => controller_of(arguments, &device),
         };
         let virtio = controller.as_ref().unwrap_or(&device);
-        let id = virtio.strip_prefix(PERIPHERAL).map(device_path);
-        let notify = monitor.zip(id).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
+        let notify =
+            monitor.zip(device_id(virtio)).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
         TracedDisk { controller: controller.unwrap_or_default(), device, disk, host: HostDisk::default(), notify }
     };
     devices(pid, monitor, files, arguments).into_iter().map(traced).collect()
@@ -113,7 +112,7 @@ fn virtio_controller(bus: &str) -> Option<String> {
 
 /// The virtio-scsi controller to whose bus the command line puts a device with an ID: the one named, else the first.
 fn controller_of(arguments: &Arguments, device: &str) -> Option<String> {
-    let id = device.strip_prefix(PERIPHERAL)?;
+    let id = device_id(device)?;
     let own = arguments.properties("device").find(|own| own.get("id") == Some(id))?;
     own.first("driver")?.starts_with("scsi-").then_some(())?;
     let bus = own.get("bus").map(|bus| bus.split('.').next().unwrap_or_default().to_owned());
@@ -158,11 +157,10 @@ pub(super) fn device_path(qdev: &str) -> &str {
     qdev.trim_end_matches(BACKEND)
 }
 
-/// A disk's name: that of its device (`/machine/peripheral/NAME/virtio-backend`, of a SCSI disk its ID alone; libvirt's target where the
+/// A disk's name: that of its device (of a SCSI disk `qdev` is its ID alone, of others a path that has it; libvirt's target where the
 /// name is one of libvirt's), else of its backend, else of its node.
 pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
-    let id = |path| device_path(path).strip_prefix(PERIPHERAL).or(Some(path).filter(|path| !path.contains('/')));
-    let named = qdev.as_str().and_then(id);
+    let named = qdev.as_str().and_then(|path| device_id(path).or(Some(path).filter(|path| !path.contains('/'))));
     if let Some(target) = named.and_then(libvirt_target) {
         return target;
     }
@@ -233,6 +231,7 @@ mod tests {
             (of("/machine/peripheral/virtio-disk0/virtio-backend"), of("scsi0-0-0-0")),
             ("vda".into(), "sda".into())
         );
+        assert_eq!(of("/machine/peripheral/usb0/usb0.0/legacy[0]"), "usb0");
         assert_eq!(of("/machine/unattached/device[5]"), "libvirt-1-storage");
         assert_eq!(of(""), "libvirt-1-storage");
     }

@@ -40,7 +40,7 @@ pub use counters::read_answers;
 pub use domain_stats::read_domain_stats;
 pub use guest_agent::read_agent_answers;
 pub use guest_settings::read_guest_disks;
-pub use probe_points::{NETWORK_PROBE_POINTS, PROBE_POINTS, SCSI_PROBE_POINTS};
+pub use probe_points::{NETWORK_PROBE_POINTS, disk_probe_points};
 pub use settings::read_settings;
 
 use std::path::PathBuf;

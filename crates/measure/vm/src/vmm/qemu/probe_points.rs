@@ -1,7 +1,17 @@
 //! The points of QEMU that a block request or a packet passes, and where QEMU's versions have them: the one table of that.
 
+use vmtax_model::DiskBus;
 use vmtax_observe::ProbeUse::{Anyway, Cheap, Instead};
 use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
+
+/// The points that requests to disks on a bus pass besides those of virtio-blk's, of which all pass some.
+pub const fn disk_probe_points(bus: DiskBus) -> &'static [ProbePoint] {
+    match bus {
+        DiskBus::VirtioBlk => VIRTIO_BLK,
+        DiskBus::VirtioScsi => VIRTIO_SCSI,
+        DiskBus::Other => OTHER_BUS,
+    }
+}
 
 /// Checked in the sources and binaries of 5.2, 7.2, 10.0 and 11.1. Structures read here have been the same in all:
 ///
@@ -13,7 +23,7 @@ use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
 /// - `QEMUIOVector`: `size` at 32.
 ///
 /// `write` is 1 for a write.
-pub const PROBE_POINTS: &[ProbePoint] = &[
+const VIRTIO_BLK: &[ProbePoint] = &[
     // Once the request is there, with what joins it to all that follows; an empty ring does not count.
     ProbePoint {
         event: "pop",
@@ -37,16 +47,34 @@ pub const PROBE_POINTS: &[ProbePoint] = &[
 ];
 
 /// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped; the others are
-/// those of [`PROBE_POINTS`].
+/// those of [`VIRTIO_BLK`].
 ///
 /// A `SCSIRequest` has `dev` at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which begins with the
 /// `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
-pub const SCSI_PROBE_POINTS: &[ProbePoint] = &[entry(
+const VIRTIO_SCSI: &[ProbePoint] = &[entry(
     "scsi",
     "scsi_req_enqueue",
     "request=+40(%di):x64[8] vq=+64(+40(%di)):x64 vq_since_10_1=+64(+48(%di)):x64 device=+0(+48(+8(%di))):string",
     Anyway,
 )];
+
+/// The points at which a device model begins a request in its account, and ends it: those of disks on SATA, IDE, NVMe and SCSI controllers
+/// other than virtio-scsi, which take no request from a virtqueue. Between them it passes the submission of [`VIRTIO_BLK`].
+///
+/// The address of its `BlockAcctCookie` is the request's own. `BlockAcctStats` lies in a `BlockBackend`, 40 bytes behind `dev`, in 5.2 it was 48.
+/// `account` is a `BlockAcctType`.
+const OTHER_BUS: &[ProbePoint] = &[
+    entry(
+        "begin",
+        "block_acct_start",
+        "account=%cx:u32 bytes=%dx:u64 elem=%si:x64 device=+0(+48(-40(%di))):string device_until_5_2=+0(+48(-48(%di))):string",
+        Anyway,
+    ),
+    entry("end", "block_acct_done", ACCOUNTED, Anyway),
+    entry("end", "block_acct_failed", ACCOUNTED, Anyway),
+];
+
+const ACCOUNTED: &str = "elem=%si:x64 device=+0(+48(-40(%di))):string device_until_5_2=+0(+48(-48(%di))):string";
 
 /// The points that a packet passes.
 ///

@@ -166,7 +166,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             joined: 9_994,
             rejected: vec![
                 ("events were lost while it was in flight".into(), 4),
-                ("missing event: virtqueue pop".into(), 2),
+                ("missing event: QEMU takes request".into(), 2),
             ],
             lost_events: 17,
         },

@@ -1,4 +1,4 @@
-//! The header that a guest's driver puts before a request to a virtio disk.
+//! The kinds of requests, as virtio disks and QEMU's accounts number them.
 
 use vmtax_model::RequestKind;
 
@@ -16,16 +16,27 @@ pub(crate) fn kind_of_header(kind: u64) -> RequestKind {
     }
 }
 
+/// What a device model accounts for, by QEMU's `BlockAcctType`. What comes behind a flush has other numbers since 8.1.
+pub(crate) fn kind_of_account(kind: u64) -> RequestKind {
+    match kind {
+        1 => RequestKind::Read,
+        2 => RequestKind::Write,
+        3 => RequestKind::Flush,
+        _ => RequestKind::Other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_of_the_kind_that_its_header_says() {
+    fn a_request_is_of_the_kind_that_its_number_says() {
         use RequestKind::{Discard, Flush, Other, Read, Write};
         assert_eq!(
             [0, 1, BARRIER | 1, 4, 8, 11, 13].map(kind_of_header),
             [Read, Write, Write, Flush, Other, Discard, Other]
         );
+        assert_eq!([0, 1, 2, 3, 4].map(kind_of_account), [Other, Read, Write, Flush, Other]);
     }
 }
