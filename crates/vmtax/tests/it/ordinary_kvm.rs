@@ -1,16 +1,12 @@
 //! On a host as people have it: kvm_amd, vhost-net, libvirt, a distribution's kernel. `box/box test` runs these in the box; no other
 //! run has them.
 
-use crate::common::boot_guest::{BootGuest, counted_exits, random_requests};
+use crate::common::boot_guest::{BootGuest, random_requests};
 use crate::common::{Domain, Ends, Place, Signal, json, number, send, until, virsh};
 use serde_json::Value;
 use std::fs;
-use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The folder in which `box/image` puts a guest's kernel and initramfs.
 const GUEST: &str = "/srv/guest";
@@ -225,120 +221,4 @@ fn a_guest_of_its_own_has_all_of_its_requests_followed() {
     let column = &report["findings"]["columns"][0];
     let (all, joined) = (number(&column["matched"]["operations"]), number(&column["matched"]["joined"]));
     assert!(all >= 100.0 && joined >= 0.999 * all, "{:#}", column["matched"]);
-}
-
-/// A null block device with two partitions, whose requests take 20 ms at least; gone with the value.
-struct NullDisk;
-
-impl NullDisk {
-    fn make() -> NullDisk {
-        run("modprobe null_blk nr_devices=1 submit_queues=1 irqmode=2 completion_nsec=20000000 memory_backed=0 gb=1");
-        run("addpart /dev/nullb0 1 2048 32768");
-        run("addpart /dev/nullb0 2 65536 32768");
-        NullDisk
-    }
-}
-
-impl Drop for NullDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("modprobe").args(["-r", "null_blk"]).status();
-    }
-}
-
-fn run(words: &str) {
-    let mut words = words.split(' ');
-    assert!(Command::new(words.next().unwrap()).args(words).status().unwrap().success());
-}
-
-/// The reads of a partition and their time, ms, as the kernel counts them.
-fn reads_of(partition: &str) -> [f64; 2] {
-    let text = fs::read_to_string(format!("/sys/class/block/{partition}/stat")).unwrap();
-    let numbers: Vec<f64> = text.split_whitespace().map(|number| number.parse().unwrap()).collect();
-    [numbers[0], numbers[3]]
-}
-
-/// The time of a VM's first vCPU in the guest, s, as the kernel counts it by its ticks.
-fn guest_s(vm: &Value) -> f64 {
-    let vcpu = vm["threads"].as_array().unwrap().iter().find(|thread| thread["role"]["vcpu"] == 0).unwrap();
-    let text = fs::read_to_string(format!("/proc/{}/task/{}/stat", vm["pid"], vcpu["tid"])).unwrap();
-    let behind_name = text.rsplit(')').next().unwrap();
-    behind_name.split_whitespace().nth(40).unwrap().parse::<f64>().unwrap() / 100.0
-}
-
-#[test]
-#[ignore = "needs the box"]
-fn exits_device_times_and_packets_are_those_of_a_known_load_beside_other_vms() {
-    let (place, domain) = (Place::new(), loaded());
-    let _disk = NullDisk::make();
-    let reads = |name: &str, number: u32| {
-        let disk = format!(
-            "-drive if=none,id=d,format=raw,file=/dev/nullb0p{number},cache=none -device virtio-blk-pci,drive=d,id=d"
-        );
-        let vm = BootGuest::start(&place, name, "kvm", &random_requests(false, &[0x81], 8, 14), "", &disk);
-        vm.ask("cont");
-        vm
-    };
-    let (reader, beside) = (reads("reader", 1), reads("beside", 2));
-    let leaves = BootGuest::start(&place, "leaves", "kvm", &counted_exits(1), "", "");
-    leaves.ask("cont");
-    until("all are at work", || {
-        (reader.reads_done("d") > 20 && beside.reads_done("d") > 20 && leaves.cpuids() > 1000).then_some(())
-    });
-    let sent = Arc::new(AtomicU64::new(0));
-    let (socket, counter) = (UdpSocket::bind("0.0.0.0:0").unwrap(), sent.clone());
-    // It ends with the last test.
-    std::thread::spawn(move || {
-        loop {
-            let _ = socket.send_to(&[0; 64], (ADDRESS, 9));
-            counter.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    });
-    let rates = |of: &str| {
-        let words = format!("top {of} --json --level 1 --duration 8");
-        json(&place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["vms"][0].clone()
-    };
-    // A try counts where the load was the same before the interval, in it, and after.
-    let compared = || {
-        let truth =
-            || (Instant::now(), f64::from(leaves.cpuids()), reads_of("nullb0p1"), sent.load(Ordering::Relaxed) as f64);
-        let (began, exits, [reads, ms], packets) = truth();
-        let [of_exits, of_disk, of_packets] =
-            [&leaves.pid().to_string(), &reader.pid().to_string(), domain.name()].map(rates);
-        let (ended, exits_then, [reads_then, ms_then], packets_then) = truth();
-        let seconds = (ended - began).as_secs_f64();
-        let of_one = (ms_then - ms) * 1e6 / (reads_then - reads);
-        assert!(of_one >= 20e6, "no request is faster than its disk: {of_one} ns");
-        let disk = of_disk["disks"].as_array().unwrap().iter().find(|disk| disk["name"] == "d").unwrap();
-        [
-            ("EXIT/s", &of_exits["exits"]["per_s"], (exits_then - exits) / seconds),
-            ("DAVG", &disk["davg_ns"], of_one),
-            ("PKT/s", &of_packets["nics"][0]["rx_packets_per_s"], (packets_then - packets) / seconds),
-        ]
-        .map(|(name, found, truth)| (name, number(found), truth))
-    };
-    let is_near = |(_, found, truth): &(&str, f64, f64)| (found - truth).abs() <= truth * 0.05;
-    let mut tries = vec![compared()];
-    while tries.len() < 4 && !tries[tries.len() - 1].iter().all(is_near) {
-        tries.push(compared());
-    }
-    assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
-}
-
-#[test]
-#[ignore = "needs the box"]
-fn a_vcpus_exits_and_its_time_in_the_guest_are_all_of_its_time() {
-    let place = Place::new();
-    let vm = BootGuest::start(&place, "computes", "kvm", &counted_exits(200_000), "", "");
-    vm.ask("cont");
-    until("it computes", || (vm.cpuids() > 100).then_some(()));
-    let words = format!("top {} --json --duration 0.2", vm.pid());
-    let of_vm = json(&place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["vms"][0].clone();
-    let (began, guest) = (Instant::now(), guest_s(&of_vm));
-    let words = format!("exits --vm {} --duration 10 --json --output out", vm.pid());
-    let found = json(&place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["findings"]["exits"].clone();
-    let of_guest = (guest_s(&of_vm) - guest) / began.elapsed().as_secs_f64();
-    let rows: f64 = found["reasons"].as_array().unwrap().iter().map(|row| number(&row["total_ns"])).sum();
-    let of_exits = rows / 1e9 / number(&found["seconds"]);
-    assert!((of_guest + of_exits - 1.0).abs() <= 0.02, "guest {of_guest}, exits {of_exits}: {found:#}");
 }

@@ -14,8 +14,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOADED: u16 = 0x7c00;
 const PACKET: usize = 0x80;
 const COUNTS: usize = 0x90;
-/// The guest's address of the number of exits of [`counted_exits`].
-const CPUIDS: usize = LOADED as usize + COUNTS;
 
 /// A boot sector that reads 4 KiB from the first disk and from the second by the firmware, so often; then it halts.
 pub fn reading(reads: [u16; 2]) -> Vec<u8> {
@@ -73,21 +71,6 @@ pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> 
     sector[PACKET..PACKET + 8].copy_from_slice(&[0x10, 0, sectors, 0, 0, 0, 0, 0x10]);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
     sector
-}
-
-/// A boot sector that for ever executes `cpuid`, which any hypervisor intercepts, counts that at [`CPUIDS`], and spins so often in between.
-pub fn counted_exits(spins: u32) -> Vec<u8> {
-    let count = (CPUIDS as u16).to_le_bytes();
-    let mut code = vec![0xfa, 0x31, 0xc0, 0x8e, 0xd8]; // cli, segment 0
-    let begin = code.len();
-    code.extend([0x66, 0xff, 0x06, count[0], count[1], 0x0f, 0xa2]); // inc dword [count], cpuid
-    code.extend([0x66, 0xb9]); // mov ecx, …
-    code.extend(spins.to_le_bytes());
-    code.extend([0x66, 0x49, 0x75, 0xfc]); // dec ecx, jnz to it
-    code.extend([0xeb, (begin as i32 - code.len() as i32 - 2) as u8]); // jmp to the begin
-    code.resize(510, 0);
-    code.extend([0x55, 0xaa]);
-    code
 }
 
 /// Firmware that for ever reads a UART's line status and sends a byte, from the first instruction on.
@@ -158,15 +141,6 @@ impl BootGuest {
         };
         answer(&json!({ "execute": "qmp_capabilities" }));
         answer(command)
-    }
-
-    /// How often the guest of [`counted_exits`] has left by `cpuid`.
-    pub fn cpuids(&self) -> u32 {
-        let words = json!({ "command-line": format!("xp /1xw {CPUIDS:#x}") });
-        let answer = self.command(&json!({ "execute": "human-monitor-command", "arguments": words }));
-        // 0000000000007c70: 0x0001e240
-        let number = answer.as_str().unwrap().trim().rsplit("0x").next().unwrap().to_owned();
-        u32::from_str_radix(&number, 16).unwrap()
     }
 
     /// How many reads QEMU has done for one of its disks.
