@@ -189,8 +189,9 @@ impl Readers {
     /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
     pub fn device<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
         let probe = self.probes.get(&event.id)?;
-        let fields = [probe.device, probe.device_until_5_2].into_iter().flatten();
+        let Some(until_5_2) = probe.device_until_5_2 else { return probe.device?.text(event.data) };
         // What lies where another version of QEMU has it is no path.
+        let fields = [probe.device, Some(until_5_2)].into_iter().flatten();
         fields.filter_map(|field| field.text(event.data)).find(|path| path.starts_with('/'))
     }
 
