@@ -1,6 +1,7 @@
 //! Runs the slots of a plan's schedule.
 
 mod command_failure;
+mod host_snapshot;
 mod size_times;
 mod state;
 mod workspace;
@@ -14,14 +15,13 @@ use crate::pin::Placement;
 use crate::shares::{self, ShareSetup};
 use crate::stood_still::stood_still;
 use crate::{Requirements, RunError};
-use jiff::Timestamp;
+use host_snapshot::HostSnapshot;
 use size_times::SizeTimes;
 pub use state::{BeforePart, CommandFailure, Progress};
 use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_host::CpuTime;
 use vmtax_model::{
     CpuSeconds, Execution, Guest, ON_THE_HOST, Outcome, Probes, SharedBoot, Slot, TrialResult, Warning, WorkloadName,
     WorkloadSpec,
@@ -31,10 +31,7 @@ use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
 use vmtax_vm::{CommandRun, HostSettings, Interrupt, MachineError, RunningMachine, Setup, Sharing, Streams, no_files};
 use vmtax_workload::CheckedPlan;
 pub use workspace::Workspace;
-use write_trial::{TrialNotes, note_boot, note_memory_tree};
-
-/// Below this, steal time of the host during a trial is not reported, percent.
-const NOTABLE_STEAL_PERCENT: u32 = 5;
+use write_trial::{note_boot, note_memory_tree};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -483,38 +480,5 @@ struct TrialOutcome {
 impl TrialOutcome {
     fn failed(error: MachineError) -> TrialOutcome {
         TrialOutcome { result: Err(error), execution: None, cpu_seconds: None }
-    }
-}
-
-/// The host's clocks and counters before a trial.
-struct HostSnapshot {
-    started: Timestamp,
-    clock: Instant,
-    host: CpuTime,
-    machine: Option<CpuSeconds>,
-}
-
-impl HostSnapshot {
-    fn now(machine: &dyn RunningMachine) -> HostSnapshot {
-        let (started, clock, host) = (Timestamp::now(), Instant::now(), CpuTime::now());
-        HostSnapshot { started, clock, host, machine: machine.cpu_time() }
-    }
-
-    /// What the trial took of the host; `cpu_seconds`: what its command took, where that is known.
-    fn notes(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
-        let wall_s = self.clock.elapsed().as_secs_f64();
-        let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;
-        let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
-        let whole = self.machine.zip(machine.cpu_time()).map(|(before, after)| after.since(&before));
-        TrialNotes {
-            started: self.started,
-            wall_s,
-            share: machine.share().cloned(),
-            cpu_seconds: cpu_seconds.or(whole),
-            control_s: None,
-            execution: None,
-            pinned: None,
-            warnings: stolen.into_iter().collect(),
-        }
     }
 }
