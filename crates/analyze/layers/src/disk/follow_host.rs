@@ -23,7 +23,9 @@ impl Follow<'_> {
             path.set(Checkpoint::QemuSubmit, at, PassedBy::Thread(submit.tid));
             let begin = submit.mark.offset.unwrap_or(0);
             // An account does not say where.
-            part.offset = if part.offset == NOWHERE { begin } else { part.offset };
+            if part.offset == NOWHERE {
+                part.offset = begin;
+            }
             // It is done when all is that was merged with it, or, where it is submitted in pieces, all that was asked for.
             let end = begin.saturating_add(submit.mark.bytes);
             part.bytes = end.saturating_sub(part.offset).max(pop.mark.bytes);
@@ -46,13 +48,13 @@ impl Follow<'_> {
     fn submitted(&self, part: &GuestRequest, pop: &Passing) -> Option<(u64, Passing)> {
         let submits = || self.host.passed.at(Checkpoint::QemuSubmit).within(part.issue.at, part.complete.at);
         let own = submits().find(|(_, s)| s.mark.address.is_some() && s.mark.address == pop.mark.address);
-        let merged = || submits().find(|(_, s)| s.tid == pop.tid && s.mark.covers(part.offset));
+        let of_thread = || submits().filter(|(_, s)| s.tid == pop.tid);
+        let merged = || of_thread().find(|(_, s)| s.mark.covers(part.offset));
         let is_transfer = matches!(part.kind, RequestKind::Read | RequestKind::Write);
-        let is_accounted = is_transfer && pop.mark.offset.is_none();
-        let by_thread = |same: &dyn Fn(&Passing) -> bool| {
-            submits().filter(|_| is_accounted).find(|(_, submit)| submit.tid == pop.tid && same(submit))
+        let next = || {
+            let same_length = of_thread().find(|(_, s)| s.mark.bytes == pop.mark.bytes);
+            same_length.or_else(|| of_thread().next()).filter(|_| is_transfer && pop.mark.offset.is_none())
         };
-        let next = || by_thread(&|submit| submit.mark.bytes == pop.mark.bytes).or_else(|| by_thread(&|_| true));
         own.or_else(merged).or_else(next).map(|(at, submit)| (at, *submit))
     }
 
@@ -99,12 +101,14 @@ impl Follow<'_> {
     /// notification. Without one the guest had not asked for it.
     fn notified(&self, pop: &Passing, pushed: u64, path: &mut RequestPath) {
         let until = pushed.saturating_add(self.params.slack);
-        let mut told = path.thread(Checkpoint::QemuPush);
-        if pop.mark.queue.is_some() {
+        let told = if pop.mark.queue.is_some() {
             let mut notifies = self.host.passed.at(Checkpoint::QemuNotify).within(pushed, until);
-            told = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue).map(|(at, notify)| (at, notify.tid));
-            told.into_iter().for_each(|(at, tid)| path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(tid)));
-        }
+            let Some((at, notify)) = notifies.find(|(_, p)| p.mark.queue == pop.mark.queue) else { return };
+            path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(notify.tid));
+            Some((at, notify.tid))
+        } else {
+            path.thread(Checkpoint::QemuPush)
+        };
         let Some((at, tid)) = told else { return };
         let until = self.host.woke_after(tid, at).unwrap_or(until);
         let mut injects = self.host.passed.at(Checkpoint::Inject).within(at, until);

@@ -16,7 +16,7 @@ pub(crate) fn kind_of_header(kind: u64) -> RequestKind {
     }
 }
 
-/// What a device model accounts for, by QEMU's `BlockAcctType`. What comes behind a flush has other numbers since 8.1.
+/// The kind that a device model accounts for, by QEMU's `BlockAcctType`. Kinds behind a flush have other numbers since 8.1.
 pub(crate) fn kind_of_account(kind: u64) -> RequestKind {
     match kind {
         1 => RequestKind::Read,

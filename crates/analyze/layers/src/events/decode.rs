@@ -23,7 +23,7 @@ struct Probe {
     scsi: Option<Field>,
     kind: Option<Field>,
     account: Option<Field>,
-    /// Whether a device model says by its account where a request begins and ends, in place of a virtqueue.
+    /// The event is one of a device model's account, which tells where a request begins and ends.
     accounts: bool,
     device: Option<Field>,
     device_until_5_2: Option<Field>,
@@ -189,18 +189,18 @@ impl Readers {
     /// The path, among QEMU's objects, of the device whose request an event is, where that tells.
     pub fn device<'a>(&self, event: &vmtax_trace::Event<'a>) -> Option<Cow<'a, str>> {
         let probe = self.probes.get(&event.id)?;
-        let Some(until_5_2) = probe.device_until_5_2 else { return probe.device?.text(event.data) };
-        // What lies where another version of QEMU has it is no path.
-        let fields = [probe.device, Some(until_5_2)].into_iter().flatten();
-        fields.filter_map(|field| field.text(event.data)).find(|path| path.starts_with('/'))
+        let fields = [probe.device, probe.device_until_5_2].into_iter().flatten();
+        // In an account, what lies where another version of QEMU has the path is none.
+        let is_told = |path: &Cow<'_, str>| !probe.accounts || path.starts_with('/');
+        fields.filter_map(|field| field.text(event.data)).find(is_told)
     }
 
-    /// Whether the trace has the accounts of device models.
+    /// Tells whether the trace has the accounts of device models.
     pub fn tells_accounts(&self) -> bool {
         self.probes.values().any(|probe| probe.accounts)
     }
 
-    /// Whether an event is one of a device model's account.
+    /// Tells whether an event is one of a device model's account.
     pub fn is_account(&self, event: &vmtax_trace::Event<'_>) -> bool {
         self.probes.get(&event.id).is_some_and(|probe| probe.accounts)
     }

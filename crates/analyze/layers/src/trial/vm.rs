@@ -150,15 +150,15 @@ fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, Laye
     each(host, |readers, event| {
         let Some(device) = readers.device(event) else { return };
         let is_account = readers.is_account(event);
+        let known = devices.get(&*device);
+        if known.is_some_and(|accounted| !accounted || is_account) {
+            return;
+        }
         let bus = trace.disks.iter().find(|disk| disk.device == *device).and_then(TracedDisk::bus);
         // Of one that is not known the virtqueue counts, if it has any.
         let is_virtio = bus.map_or(device.ends_with(TracedDisk::VIRTIO_BACKEND), |bus| bus != DiskBus::Other);
-        if is_account && is_virtio || !is_account && bus == Some(DiskBus::Other) {
-            return;
-        }
-        if let Some(accounted) = devices.get_mut(&*device) {
-            *accounted &= is_account;
-        } else if devices.len() < MAX_DISKS {
+        let is_others = if is_account { is_virtio } else { bus == Some(DiskBus::Other) };
+        if !is_others && (known.is_some() || devices.len() < MAX_DISKS) {
             devices.insert(device.into_owned(), is_account);
         }
     })?;
@@ -220,10 +220,12 @@ fn read_disk(
 
 /// What people call a disk.
 fn name(device: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> String {
-    let path = device.strip_suffix(TracedDisk::VIRTIO_BACKEND).unwrap_or(device);
     // The monitor names a SCSI disk by its ID alone.
-    let id = device_id(path).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
-    let Some(id) = id else { return path.strip_prefix("/machine/").unwrap_or(path).to_owned() };
+    let id = device_id(device).or(disk.map(|disk| disk.disk.id.as_str()).filter(|id| !id.is_empty()));
+    let Some(id) = id else {
+        let path = device.strip_suffix(TracedDisk::VIRTIO_BACKEND).unwrap_or(device);
+        return path.strip_prefix("/machine/").unwrap_or(path).to_owned();
+    };
     let is_libvirt = trace.vm.managed.as_ref().is_some_and(|managed| managed.manager.is_libvirt());
     Some(id).filter(|_| is_libvirt).and_then(libvirt_target).unwrap_or_else(|| id.to_owned())
 }
