@@ -45,22 +45,23 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     commands.extend(questions.queues.iter().flat_map(of_queue));
     let all = monitor.execute_all(&commands)?;
     let mut answers = Answers::default();
-    let mut in_flight = Vec::new();
+    let (mut disks_by_path, mut in_flight) = (Vec::new(), Vec::new());
     for ((command, arguments), answer) in commands.iter().zip(all) {
         // A disk that was unplugged, a balloon without its driver.
         let Ok(answer) = answer else { continue };
         match *command {
             "query-status" => answers.state = run_state(&answer),
-            "query-blockstats" => answers.disks = disks(&answer),
+            "query-blockstats" => disks_by_path = disks(&answer),
             "query-stats" => answers.kvm = kvm(&answer),
             "query-balloon" => answers.balloon = answer["actual"].as_u64(),
-            _ => in_flight.extend(arguments["path"].as_str().map(disk_of).zip(answer["inuse"].as_u64())),
+            _ => in_flight.extend(arguments["path"].as_str().zip(answer["inuse"].as_u64())),
         }
     }
-    for disk in &mut answers.disks {
-        let of_disk = in_flight.iter().filter(|(name, _)| *name == disk.name).map(|(_, count)| *count);
-        disk.in_flight = of_disk.reduce(u64::saturating_add);
-    }
+    let with_queues = |(path, disk): (String, DiskCounters)| {
+        let of_disk = in_flight.iter().filter(|(of_queue, _)| *of_queue == path).map(|(_, count)| *count);
+        DiskCounters { in_flight: of_disk.reduce(u64::saturating_add), ..disk }
+    };
+    answers.disks = disks_by_path.into_iter().map(with_queues).collect();
     Ok(answers)
 }
 
@@ -76,10 +77,6 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
     disks.filter_map(queues).collect()
 }
 
-fn disk_of(path: &str) -> String {
-    name_of(&json!(path), &Value::Null, &Value::Null)
-}
-
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
     match answer["running"].as_bool()? {
         true => Some(RunState::Running),
@@ -87,8 +84,8 @@ pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
     }
 }
 
-/// The disks of `query-blockstats`: those of devices, and others that were used.
-fn disks(answer: &Value) -> Vec<DiskCounters> {
+/// Returns the disks of `query-blockstats`, those of devices and others that were used, each with the path of its device's object.
+fn disks(answer: &Value) -> Vec<(String, DiskCounters)> {
     let disk = |entry: &Value| {
         let stats = entry.get("stats")?;
         let of = |kind: &str, what: &str| stats[format!("{kind}_{what}")].as_u64().unwrap_or(0);
@@ -97,15 +94,12 @@ fn disks(answer: &Value) -> Vec<DiskCounters> {
             bytes: of(kind, "bytes"),
             total_ns: of(kind, "total_time_ns"),
         });
-        let has_device = entry["qdev"].as_str().is_some_and(|path| !path.is_empty());
+        let path = entry["qdev"].as_str().unwrap_or_default();
         let is_used = requests.iter().any(|requests| requests.count > 0);
         let histograms: Option<Vec<LatencyHistogram>> = KINDS.map(|kind| histogram(stats, kind)).into_iter().collect();
-        (has_device || is_used).then(|| DiskCounters {
-            name: name_of(&entry["qdev"], &entry["device"], &entry["node-name"]),
-            qemu: Some(requests),
-            histograms,
-            ..DiskCounters::default()
-        })
+        let name = name_of(&entry["qdev"], &entry["device"], &entry["node-name"]);
+        let counters = DiskCounters { name, qemu: Some(requests), histograms, ..DiskCounters::default() };
+        (is_used || !path.is_empty()).then(|| (path.to_owned(), counters))
     };
     answer.as_array().into_iter().flatten().filter_map(disk).collect()
 }
@@ -161,14 +155,14 @@ mod tests {
 
     #[test]
     fn disks_have_the_names_of_their_devices() {
-        let disks = disks(&blockstats());
+        let (paths, disks): (Vec<_>, Vec<_>) = disks(&blockstats()).into_iter().unzip();
         assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["vd0", "ide0"]);
+        assert_eq!(paths, ["/machine/peripheral/vd0/virtio-backend", "/machine/unattached/device[5]"]);
         let [reads, writes, flushes] = disks[0].qemu.unwrap();
         assert_eq!((reads.count, reads.bytes, reads.total_ns, writes.count), (4, 2048, 147_415, 1));
         assert_eq!(flushes, RequestCounters::default());
         assert_eq!(disks[0].histograms.as_ref().unwrap()[2].bins, [1, 2, 3]);
         assert_eq!(disks[1].histograms, None);
-        assert_eq!(disk_of("/machine/peripheral/vd0/virtio-backend"), "vd0");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::monitor::Monitor;
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use vmtax_model::device_id;
 use vmtax_model::samples::ApicFeatures;
 
 /// The class of an Ethernet controller on PCI.
@@ -133,6 +134,15 @@ impl Monitor {
         Ok(regions(&self.execute("query-pci")?, device))
     }
 
+    /// The same of the device at a path of QEMU's objects, which may have no ID.
+    pub(crate) fn regions_of_object(&self, path: &str) -> Result<Vec<(u64, u64)>, MachineError> {
+        if let Some(id) = device_id(path) {
+            return self.regions(id);
+        }
+        let number = |property: &str| self.execute_with("qom-get", &json!({ "path": path, "property": property }));
+        Ok(regions_at(&self.execute("query-pci")?, &number("busnr")?, &number("addr")?))
+    }
+
     /// The same of a network card, as `info network` names it.
     pub(crate) fn regions_of_card(&self, card: &str) -> Result<Vec<(u64, u64)>, MachineError> {
         Ok(regions_of_card(&self.execute("query-pci")?, card))
@@ -196,6 +206,13 @@ fn regions(buses: &Value, device: &str) -> Vec<(u64, u64)> {
     regions_of(devices(buses).into_iter().filter(|own| own["qdev_id"] == device))
 }
 
+/// Those of the device with a number (`devfn`: 8 for each slot, 1 for each function) on a bus.
+fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
+    let number = |device: &Value| Some((device["slot"].as_u64()? << 3) | device["function"].as_u64()?);
+    let is_it = |device: &&Value| device["bus"] == *bus && number(device).is_some_and(|number| *devfn == number);
+    regions_of(devices(buses).into_iter().filter(is_it))
+}
+
 /// Those of a network card. One without an ID is called after its model in QEMU's network, and known here where it is the only one.
 fn regions_of_card(buses: &Value, card: &str) -> Vec<(u64, u64)> {
     let cards: Vec<&Value> =
@@ -231,6 +248,16 @@ mod tests {
         let port = json!([{ "bus": 0, "devices": [{ "qdev_id": "pci.1", "pci_bridge": buses[0] }] }]);
         assert_eq!(regions(&port, "d"), [(0xc000, 64)]);
         assert_eq!(regions(&json!("nonsense"), "d"), []);
+    }
+
+    #[test]
+    fn a_device_without_an_id_is_known_by_its_place() {
+        let disk = |slot: u64, function: u64, at: u64| json!({ "qdev_id": "", "bus": 0, "slot": slot, "function": function, "regions": [{ "address": at, "size": 64 }] });
+        let buses = json!([{ "bus": 0, "devices": [disk(1, 0, 7), disk(2, 0, 8), disk(2, 1, 9)] }]);
+        assert_eq!(regions_at(&buses, &json!(0), &json!(17)), [(9, 64)]);
+        assert_eq!(regions_at(&buses, &json!(1), &json!(8)), []);
+        assert_eq!(regions_at(&buses, &json!(0), &json!("01.0")), []);
+        assert_eq!(regions_at(&json!([{ "devices": [{ "slot": u64::MAX }] }]), &Value::Null, &json!(0)), []);
     }
 
     #[test]
