@@ -10,7 +10,7 @@ use vmtax_model::{
 
 /// Findings of these rules are proof that no remedy of theirs is in effect: each is an exit, a stop or a reading that the setting
 /// would not let happen. So nobody reads the setting.
-const PROVEN_BY_THE_FINDING: [&str; 13] = [
+const PROVEN_BY_THE_FINDING: [&str; 14] = [
     "faster-share",
     "faster-variant",
     "hpet-clock",
@@ -21,6 +21,7 @@ const PROVEN_BY_THE_FINDING: [&str; 13] = [
     "vga-cursor",
     "vm-drops",
     "vm-run-queue-wait",
+    "vm-serving-run-queue-wait",
     "vm-slirp",
     "vm-small-segments",
     "vm-virtiofsd-throttled",

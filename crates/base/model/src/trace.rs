@@ -110,6 +110,11 @@ impl Role {
         matches!(self, Role::Main | Role::Vcpu(_) | Role::Iothread(_))
     }
 
+    /// Returns true for a thread that serves devices of the guest: not for those of the pool, which come and go.
+    pub fn serves(&self) -> bool {
+        matches!(self, Role::Main | Role::Iothread(_) | Role::Vhost)
+    }
+
     /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
     /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
     pub fn of_thread_name(name: &str) -> Role {
@@ -237,6 +242,9 @@ pub struct HostDisk {
     /// The device's number as the kernel's block events print it (`major << 20 | minor`); `None` where the file lies on
     /// no block device.
     pub device: Option<u64>,
+    /// Tells that the device has no request queue, as a logical volume, a RAID or a path of NVMe: its events are of bios.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_bio_based: bool,
     /// The file's extents, in order; empty where the file system has no FIEMAP.
     pub extents: Vec<Extent>,
     /// QEMU's descriptors of the file; empty where they are not known.

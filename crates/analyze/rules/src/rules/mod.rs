@@ -103,6 +103,7 @@ const RULES: &[&Rule] = &[
     &vm_cpu::VM_STOPPED,
     &vm_cpu::VM_THROTTLED,
     &vm_cpu::VM_RUN_QUEUE_WAIT,
+    &vm_cpu::VM_SERVING_WAIT,
     &vm_cpu::VM_LOW_WEIGHT,
     &vm_virtiofsd::VM_VIRTIOFSD_STOPPED,
     &vm_virtiofsd::VM_VIRTIOFSD_THROTTLED,

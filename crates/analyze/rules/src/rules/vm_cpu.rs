@@ -101,6 +101,32 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
     },
 };
 
+pub(super) const VM_SERVING_WAIT: Rule = Rule {
+    id: "vm-serving-run-queue-wait",
+    finds: "a main loop, an iothread or a vhost worker that waits for a host CPU for a tenth of the time and more, and longer than it runs: its devices wait with it",
+    remedies: &[
+        Remedy { action: "Let the thread run on a host CPU that no other task uses", ..OWN_AFFINITY },
+        measurement("See which threads of the VM wait, and for how long", "vmtax profile --vm VM"),
+    ],
+    source: CPUSET,
+    evaluate: |evidence| {
+        let found = |vm: &VmRates| {
+            let serving = vm.threads.iter().filter(|thread| thread.role.serves() && thread.ready > thread.run);
+            let most = serving.max_by(|a, b| a.ready.total_cmp(&b.ready))?;
+            let gain = run_queue_wait(most.ready, vm.throttled, MIN_READY)?;
+            let text = format!(
+                "The {} (TID {}) waits for a host CPU {} of the time, and runs {}: its devices wait with it.",
+                most.role.label(),
+                most.tid,
+                percent(gain),
+                percent(most.run)
+            );
+            Some(of_thread(Finding { text, gain, ..Finding::default() }, evidence, most.tid, Some(&most.role)))
+        };
+        evidence.vm.and_then(found).into_iter().collect()
+    },
+};
+
 pub(super) const VM_LOW_WEIGHT: Rule = Rule {
     id: "vm-low-weight",
     finds: "vCPU threads that wait for a host CPU for a tenth of the time and more, in a control group whose CPU weight is below the kernel's default",
@@ -178,7 +204,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
-        let serves = |thread: &&ThreadRates| matches!(thread.role, Role::Main | Role::Iothread(_));
+        let serves = |thread: &&ThreadRates| thread.role.serves() && thread.role != Role::Vhost;
         let busy =
             |vm: &'_ VmRates| vm.threads.iter().find(|thread| serves(thread) && thread.run >= BUSY_THREAD).cloned();
         let finding = |(vm, thread): (&VmRates, ThreadRates)| Finding {
@@ -310,6 +336,28 @@ mod tests {
         };
         let advice = advice("vm-stopped", &Evidence { vm: Some(&vm), ..Evidence::default() });
         assert_eq!(advice[0].remedies[0].line, "virsh resume 'a b'");
+    }
+
+    #[test]
+    fn a_thread_that_serves_devices_and_waits_longer_than_it_runs_is_found() {
+        let of = |role, run, ready, throttled| {
+            let threads = vec![ThreadRates { tid: 7, role, run, ready, turns_per_s: 0.0 }];
+            says("vm-serving-run-queue-wait", &VmRates { threads, throttled, ..VmRates::default() })
+        };
+        assert_eq!(
+            of(Role::Vhost, 0.01, 0.43, None),
+            [
+                "The vhost worker (TID 7) waits for a host CPU 43 % of the time, and runs 1.0 %: its devices wait with it."
+            ]
+        );
+        assert_eq!(of(Role::Iothread("io0".to_owned()), 0.2, 0.3, Some(0.0)).len(), 1);
+        let silent = [
+            of(Role::Main, 0.6, 0.3, None),
+            of(Role::Main, 0.01, 0.05, None),
+            of(Role::Main, 0.1, 0.3, Some(0.3)),
+            of(Role::Vcpu(0), 0.1, 0.9, None),
+        ];
+        assert_eq!(silent, [const { Vec::<String>::new() }; 4]);
     }
 
     #[test]
