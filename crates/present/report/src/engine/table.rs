@@ -1,5 +1,7 @@
 //! Tables: what they hold, and which columns give way where there is little room.
 
+use vmtax_model::number::NONE;
+
 /// Rows under named columns.
 #[derive(Default, Clone)]
 pub struct Table {
@@ -13,6 +15,8 @@ pub struct Table {
     pub most: usize,
     /// Whether columns that do not fit follow in a further table under the same first column.
     pub parts: bool,
+    /// Whether it names the columns that gave way, where nothing else on the page has what they say.
+    pub names_left_out: bool,
     /// What its signs mean and what it leaves out.
     pub notes: Vec<String>,
 }
@@ -206,6 +210,11 @@ impl Table {
         Table { parts: true, ..self }
     }
 
+    /// The same, which names the columns that do not fit.
+    pub fn naming_left_out(self) -> Table {
+        Table { names_left_out: true, ..self }
+    }
+
     /// The same with these rows.
     pub fn rows<C: Into<Cell>>(mut self, rows: impl IntoIterator<Item = Vec<C>>) -> Table {
         rows.into_iter().for_each(|cells| self.row(cells));
@@ -235,11 +244,19 @@ impl Table {
 
     /// Whether a column but the first has no text in any row: nobody needs to see it.
     pub fn is_empty(&self, column: usize) -> bool {
-        let filled = |row: &Row| match row {
+        column > 0 && !self.has_cell(column, |text| !text.is_empty())
+    }
+
+    /// Tells whether a column has no figure in any row.
+    pub fn is_unknown(&self, column: usize) -> bool {
+        !self.has_cell(column, |text| !text.is_empty() && text != NONE)
+    }
+
+    fn has_cell(&self, column: usize, is_such: impl Fn(&str) -> bool) -> bool {
+        self.rows.iter().any(|row| match row {
             Row::Group(_) => false,
-            Row::Cells(cells) | Row::First(cells) => cells.get(column).is_some_and(|cell| !cell.text.is_empty()),
-        };
-        column > 0 && !self.rows.iter().any(filled)
+            Row::Cells(cells) | Row::First(cells) => cells.get(column).is_some_and(|cell| is_such(&cell.text)),
+        })
     }
 
     /// Adds a row.

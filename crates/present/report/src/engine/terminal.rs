@@ -99,22 +99,43 @@ impl Page {
     fn table(&self, table: &Table) -> String {
         let shown = if table.most == 0 || self.details { table.rows.len() } else { table.most };
         let rows: Vec<&Row> = table.rows.iter().take(shown).collect();
-        let (mut out, of_columns) = fitted(table, &rows, self.width, self.paint);
+        let fitted = fitted(table, &rows, self.width, self.paint);
+        let mut out = fitted.lines;
         if rows.len() < table.rows.len() {
             out += &format!("and {} more\n", table.rows.len() - rows.len());
         }
-        table.notes_with(of_columns).for_each(|note| out += &wrapped(&note, self.width, "", "  "));
+        if table.names_left_out && !fitted.left_out.is_empty() {
+            out += &wrapped(&format!("Too narrow for: {}.", fitted.left_out.join(", ")), self.width, "", "  ");
+        }
+        table.notes_with(fitted.notes).for_each(|note| out += &wrapped(&note, self.width, "", "  "));
         out
     }
 }
 
-/// The table as wide as fits: tried narrower step by step, then its last columns in a table below or, at the worst, lines cut. With the
-/// notes of the columns that are shown.
-fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> (String, Vec<&'a str>) {
-    let notes = |layout: &Layout<'_>| {
+/// A table as wide as fits.
+struct Fitted<'a> {
+    lines: String,
+    /// The notes of the columns that are shown.
+    notes: Vec<&'a str>,
+    /// The columns that gave way and have figures.
+    left_out: Vec<&'a str>,
+}
+
+/// Makes a table narrower step by step, then puts its last columns in a table below or, at the worst, cuts its lines.
+fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fitted<'a> {
+    let with = |lines: String, layout: &Layout<'_>| {
         let is_shown = |position: &usize| layout.columns.iter().any(|(shown, ..)| shown.position == *position);
-        let shown = (0..table.columns.len()).filter(is_shown);
-        shown.filter_map(|position| table.columns[position].note.as_deref()).collect()
+        let (shown, left): (Vec<usize>, Vec<usize>) = (0..table.columns.len()).partition(is_shown);
+        let has_figures = |position: &usize| !table.is_unknown(*position);
+        let mut left_out: Vec<&str> =
+            left.into_iter().filter(has_figures).map(|position| table.columns[position].name.as_str()).collect();
+        // The columns of a group may be called as those of another.
+        left_out.dedup();
+        Fitted {
+            lines,
+            notes: shown.iter().filter_map(|position| table.columns[*position].note.as_deref()).collect(),
+            left_out,
+        }
     };
     let measured = Measured::all(table, rows);
     let last = table.columns.iter().map(|c| c.spare.max(c.shorten)).max().unwrap_or(0);
@@ -122,14 +143,14 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> (S
         for (worst, gap) in [(false, 2), (false, 1), (true, 1)].into_iter().take(if step == last { 3 } else { 2 }) {
             let layout = Layout::of(&measured, step, worst, gap, width);
             if layout.width() <= width {
-                return (layout.lines(rows, paint), notes(&layout));
+                return with(layout.lines(rows, paint), &layout);
             }
         }
     }
     let layout = Layout::of(&measured, last, true, 1, width);
     if !table.parts || layout.columns.len() < 3 {
         let cut = layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
-        return (cut, notes(&layout));
+        return with(cut, &layout);
     }
     let mut out = String::new();
     let mut from = 1;
@@ -147,7 +168,7 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> (S
         out.extend(lines.lines().map(|line| cut(line) + "\n"));
         from = to;
     }
-    (out, notes(&layout))
+    with(out, &layout)
 }
 
 /// A column in which a cell has text, with the width of its widest line.

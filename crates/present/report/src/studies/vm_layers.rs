@@ -119,7 +119,8 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
     let averages = ["GAVG", "KAVG", "DAVG"].map(|name| {
         [Column::figures(format!("{name} mean")), Column::figures("p50").spare(2), Column::figures("p99").spare(1)]
     });
-    let mut table = Table::new("Latency by disk", columns.into_iter().chain(averages.into_iter().flatten()).collect());
+    let mut table = Table::new("Latency by disk", columns.into_iter().chain(averages.into_iter().flatten()).collect())
+        .naming_left_out();
     for requests in &found.requests {
         let of = |average: Option<&Summary>| {
             average.map_or([NONE.to_owned(), NONE.to_owned(), NONE.to_owned()], |a| {

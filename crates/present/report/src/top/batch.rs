@@ -36,7 +36,7 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     for column in TOP_COLUMNS {
         table = table.column(Column::figures(column.name).spare(column.spare), |vm| (column.text)(vm));
     }
-    table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done()
+    table.column(Column::words("busiest thread").cut(20, 10), |vm| busiest(vm)).done().naming_left_out()
 }
 
 /// The row of a single VM at a level, with what its columns mean, and why a figure is missing.

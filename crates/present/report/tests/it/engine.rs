@@ -42,6 +42,22 @@ fn columns_shorten_and_leave_step_by_step() {
 }
 
 #[test]
+fn a_table_names_the_columns_that_left_with_their_figures() {
+    let with = |interval: &str| {
+        let mut table = table().naming_left_out();
+        table.rows.clear();
+        of(table.rows([vec!["a name of some length", "11.00 µs", interval, "–"]]))
+    };
+    assert!(text(&with("10.00 to 12.00 µs"), 30).ends_with("\nToo narrow for: interval.\n"));
+    let unknown = [with("–"), of(table())];
+    assert!(
+        unknown.iter().all(|report| !text(report, 30).contains("narrow")),
+        "no figure is left out, or none is named"
+    );
+    assert!(!text(&with("10.00 to 12.00 µs"), 80).contains("narrow"));
+}
+
+#[test]
 fn columns_that_do_not_fit_follow_below_under_the_same_names() {
     let columns = (0..12).map(|i| Column::figures(format!("column {i}")));
     let columns = [Column::words("row")].into_iter().chain(columns).collect();
