@@ -163,7 +163,8 @@ pub struct VmDisk {
     pub aio: Option<String>,
     /// The iothread that serves it; null for the main loop, or without a monitor.
     pub iothread: Option<String>,
-    /// The host's block device beneath, as the kernel's block events print it; null where there is not exactly one.
+    /// The host's block device beneath, under partitions and volumes, as the kernel's block events print it; null where there is not
+    /// exactly one.
     pub host_device: Option<u64>,
     /// The block device that the disk itself is, by the same number; null where it is a file.
     #[serde(default)]

@@ -19,7 +19,7 @@ use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use vmtax_model::testing::KvmGuest;
 use vmtax_model::{Accelerator, DiskBus, EventCost, EventKind, Role, Side};
-use vmtax_observe::{ProbeSet, Tracer, event_costs, host_disk, uprobes};
+use vmtax_observe::{HostDevice, ProbeSet, Tracer, event_costs, host_disk, uprobes};
 use vmtax_vm::{Vm, disk_probe_points};
 
 fn main() {
@@ -80,8 +80,8 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let is_kvm = vm.accelerator() == Some(Accelerator::Kvm);
     let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
     let probes = uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary());
-    let mut set =
-        ProbeSet::host(vmtax_model::DISK, &tids, host_disk(&guest.disk()).unwrap().device.as_slice(), is_kvm, probes);
+    let disk = host_disk(&guest.disk()).unwrap();
+    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, HostDevice::Blocks(&[&disk]), is_kvm, probes);
     match name {
         "all" => set,
         "every-call" => ProbeSet::calls(&tids),

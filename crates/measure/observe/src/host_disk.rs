@@ -14,8 +14,7 @@ const MAX_DEPTH: usize = 8;
 /// Units of /sys/dev/block/*/start.
 const SECTOR: u64 = 512;
 
-/// The device that the file at `path` (or the block device there) has its bytes on, and where on it. A device is known
-/// when there is exactly one underlying; places are known when the file system tells and nothing in between moves them.
+/// The device that the file at `path` (or the block device there) has its bytes on, and where on it, which the file system tells.
 /// Written bytes are flushed first, so that they have a place.
 ///
 /// # Errors
@@ -38,6 +37,13 @@ pub fn block_device_number(path: &Path) -> Option<u64> {
     Some(kernel_number(rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev())))
 }
 
+/// The number of the whole device that the file at `path`, or the block device there, has its bytes on in the end: beneath partitions,
+/// logical volumes and the like. `None` where there are several, or none.
+pub fn lowest_device(path: &Path) -> Option<u64> {
+    let data = fs::metadata(path).ok()?;
+    lowest(&folder(if data.file_type().is_block_device() { data.rdev() } else { data.dev() }))
+}
+
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     let mut file = File::open(path).map_err(|e| ProbeError::file("opening", path, e))?;
     let data = file.metadata().map_err(|e| ProbeError::file("reading", path, e))?;
@@ -47,46 +53,53 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     } else {
         (data.dev(), fiemap::extents(&file, data.len(), flush))
     };
-    let number = format!("{}:{}", rustix::fs::major(holder), rustix::fs::minor(holder));
-    let Some(underlying) = underlying(Path::new("/sys/dev/block"), &number) else { return Ok(HostDisk::default()) };
-    match underlying.moved {
-        Some(start) => extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start)),
-        None => extents.clear(),
-    }
-    Ok(HostDisk { device: Some(underlying.device), extents, descriptors: Vec::new() })
+    let Some(whole) = whole_device(&folder(holder)) else { return Ok(HostDisk::default()) };
+    extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(whole.start));
+    let WholeDevice { number, is_bio_based, .. } = whole;
+    Ok(HostDisk { device: Some(number), is_bio_based, extents, descriptors: Vec::new() })
 }
 
-/// The whole device under another one.
+fn folder(number: u64) -> PathBuf {
+    format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)).into()
+}
+
+/// A block device that is no partition.
 #[derive(Debug, PartialEq, Eq)]
-struct UnderlyingDevice {
-    device: u64,
-    /// By how many bytes places are moved on the way; `None` where it is more than moving.
-    moved: Option<u64>,
+pub(crate) struct WholeDevice {
+    /// As the kernel's block events print it.
+    number: u64,
+    /// Where in it the partition begins that was asked about, in bytes.
+    start: u64,
+    pub is_bio_based: bool,
+    /// Its folder in /sys.
+    folder: PathBuf,
 }
 
-/// Follows partitions to their disk, and devices on top of a single other one to that. Requests are of the lowest.
-fn underlying(block: &Path, number: &str) -> Option<UnderlyingDevice> {
-    let mut folder: PathBuf = fs::canonicalize(block.join(number)).ok()?;
-    let mut moved = Some(0u64);
+/// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed down: their
+/// requests are the VM's, and where those of the lower one lie is in a table.
+pub(crate) fn whole_device(folder: &Path) -> Option<WholeDevice> {
+    let mut folder = fs::canonicalize(folder).ok()?;
+    let mut start = 0;
+    if folder.join("partition").exists() {
+        start = fs::read_to_string(folder.join("start")).ok()?.trim().parse::<u64>().ok()?.checked_mul(SECTOR)?;
+        folder = folder.parent()?.to_path_buf();
+    }
+    let number = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = number.trim().split_once(':')?;
+    let number = kernel_number(major.parse().ok()?, minor.parse().ok()?);
+    // Its hardware queues: since Linux 5.0 every device has some that takes requests.
+    let is_bio_based = !folder.join("mq").exists();
+    Some(WholeDevice { number, start, is_bio_based, folder })
+}
+
+/// Returns the device beneath a partition or a device on top of others, as far as there is one alone.
+fn lowest(folder: &Path) -> Option<u64> {
+    let mut device = whole_device(folder)?;
     for _ in 0..MAX_DEPTH {
-        if folder.join("partition").exists() {
-            let start: u64 = fs::read_to_string(folder.join("start")).ok()?.trim().parse().ok()?;
-            moved = moved.and_then(|moved| moved.checked_add(start.checked_mul(SECTOR)?));
-            folder = folder.parent()?.to_path_buf();
-        }
-        let mut slaves = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
+        let mut slaves = fs::read_dir(device.folder.join("slaves")).into_iter().flatten().flatten();
         match (slaves.next(), slaves.next()) {
-            (None, _) => {
-                let number = fs::read_to_string(folder.join("dev")).ok()?;
-                let (major, minor) = number.trim().split_once(':')?;
-                let device = kernel_number(major.parse().ok()?, minor.parse().ok()?);
-                return Some(UnderlyingDevice { device, moved });
-            }
-            // The device mapper and the like: which bytes go where is in a table of theirs.
-            (Some(slave), None) => {
-                moved = None;
-                folder = fs::canonicalize(slave.path()).ok()?;
-            }
+            (None, _) => return Some(device.number),
+            (Some(slave), None) => device = whole_device(&slave.path())?,
             (Some(_), Some(_)) => return None,
         }
     }
@@ -103,41 +116,41 @@ mod tests {
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let put = |file: &str, text: &str| put(root.path(), file, text).unwrap();
-        put("devices/vda/dev", "254:0\n");
-        put("devices/vda/vda1/dev", "254:1\n");
-        put("devices/vda/vda1/partition", "1\n");
-        put("devices/vda/vda1/start", "2048\n");
-        put("devices/vdb/dev", "254:16\n");
-        put("devices/dm-0/dev", "253:0\n");
-        put("devices/md0/dev", "9:0\n");
-        for folder in ["dm-0/slaves", "md0/slaves", "vda/slaves"] {
-            fs::create_dir_all(root.path().join("devices").join(folder)).unwrap();
-        }
-        fs::create_dir_all(root.path().join("block")).unwrap();
-        for (link, to) in [
-            ("block/254:0", "../devices/vda"),
-            ("block/254:1", "../devices/vda/vda1"),
-            ("block/253:0", "../devices/dm-0"),
-            ("block/9:0", "../devices/md0"),
-            ("devices/dm-0/slaves/vda1", "../../vda/vda1"),
-            ("devices/md0/slaves/vda", "../../vda"),
-            ("devices/md0/slaves/vdb", "../../vdb"),
-        ] {
-            symlink(to, root.path().join(link)).unwrap();
+        put("vda/dev", "254:0\n");
+        put("vda/mq/0/nr_tags", "256\n");
+        put("vda/vda1/dev", "254:1\n");
+        put("vda/vda1/partition", "1\n");
+        put("vda/vda1/start", "2048\n");
+        put("vdb/dev", "254:16\n");
+        put("dm-0/dev", "253:0\n");
+        put("md0/dev", "9:0\n");
+        for (upper, lower) in [("dm-0", "vda/vda1"), ("md0", "vda"), ("md0", "vdb")] {
+            let slaves = root.path().join(upper).join("slaves");
+            fs::create_dir_all(&slaves).unwrap();
+            symlink(root.path().join(lower), slaves.join(lower.rsplit('/').next().unwrap())).unwrap();
         }
         root
     }
 
     #[test]
-    fn devices_are_followed_down() {
+    fn a_partition_is_a_place_on_its_disk_and_a_volume_a_device_of_bios() {
         let root = tree();
-        let under = |number: &str| underlying(&root.path().join("block"), number);
-        let vda = 254 << 20;
-        assert_eq!(under("254:0"), Some(UnderlyingDevice { device: vda, moved: Some(0) }));
-        assert_eq!(under("254:1"), Some(UnderlyingDevice { device: vda, moved: Some(2048 * 512) }));
-        assert_eq!(under("253:0"), Some(UnderlyingDevice { device: vda, moved: None }));
-        assert_eq!(under("9:0"), None);
-        assert_eq!(under("0:45"), None);
+        let of = |name: &str| {
+            let device = whole_device(&root.path().join(name))?;
+            Some((device.number >> 20, device.start, device.is_bio_based))
+        };
+        assert_eq!(of("vda"), Some((254, 0, false)));
+        assert_eq!(of("vda/vda1"), Some((254, 2048 * 512, false)));
+        assert_eq!(of("dm-0"), Some((253, 0, true)));
+        assert_eq!(of("none"), None);
+    }
+
+    #[test]
+    fn a_volume_lies_on_a_disk_and_a_mirror_on_none_alone() {
+        let root = tree();
+        let of = |name: &str| lowest(&root.path().join(name));
+        let vda = Some(254 << 20);
+        assert_eq!([of("vda"), of("vda/vda1"), of("dm-0"), of("md0")], [vda, vda, vda, None]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub use function_probes::uprobes;
 pub use guest_code::guest_code;
 pub use guest_disk::{guest_disk, guest_disks};
 pub use guest_nic::guest_nic;
-pub use host_disk::{block_device_number, host_disk, host_disk_in_use};
+pub use host_disk::{block_device_number, host_disk, host_disk_in_use, lowest_device};
 pub use kvm_debugfs::{kvm_counters, kvm_exits, kvm_offset};
 pub use perf::{Sampler, Sampling, Trigger};
 pub use probe_point::{ProbeAt, ProbePoint, ProbeUse};

@@ -1,7 +1,8 @@
 //! The events that tracers record, on both sides.
 
 use crate::Uprobe;
-use vmtax_model::{Checkpoint, CheckpointInfo, Missing, Scope, Side, Source};
+use std::collections::BTreeSet;
+use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, Source};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,12 +103,12 @@ impl ProbeSet {
     /// The host's side: QEMU's threads on and off the CPU, where they wait for work and hand some to the kernel, in
     /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
     ///
-    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer. `device` is
-    /// what lies behind the guest's.
-    pub fn host<'d>(
+    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer. `behind` is
+    /// what lies behind the guest's device.
+    pub fn host(
         checkpoints: &'static [CheckpointInfo],
         qemu: &[i32],
-        device: impl Into<HostDevice<'d>>,
+        behind: HostDevice<'_>,
         kvm: bool,
         uprobes: (Vec<Uprobe>, Vec<Missing>),
     ) -> ProbeSet {
@@ -118,13 +119,10 @@ impl ProbeSet {
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        let behind = device.into();
-        let device = behind.filter();
-        if device.is_none() && matches!(behind, HostDevice::Blocks(_)) {
+        if matches!(behind, HostDevice::Blocks(disks) if disks.iter().all(|disk| disk.device.is_none())) {
             set.missing.push(Missing {
                 what: HOST_DISK.into(),
-                why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
-                    .into(),
+                why: "the disk's file lies on no single block device (a memory, network or overlay file system)".into(),
                 fix: "record to a plain file system on one disk".into(),
             });
         }
@@ -140,8 +138,8 @@ impl ProbeSet {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
                 Source::Tracepoint { system, names, of: Scope::Qemu } => set.bound.push(event(system, names, None)),
                 Source::Tracepoint { system, names, of: Scope::All } => set.free.push(event(system, names, None)),
-                Source::Tracepoint { system, names, of: Scope::Device } => {
-                    set.free.extend(device.clone().map(|filter| event(system, names, Some(filter))));
+                Source::Tracepoint { system, names, of: of @ (Scope::Device | Scope::BioDevice) } => {
+                    set.free.extend(behind.filter(of).map(|filter| event(system, names, Some(filter))));
                 }
                 // Some tell of two checkpoints.
                 Source::Calls(calls) => {
@@ -223,31 +221,27 @@ impl ProbeSet {
 /// What lies behind a guest's device on the host.
 #[derive(Debug, Clone, Copy)]
 pub enum HostDevice<'a> {
-    /// The block devices beneath its disks, as block events print them.
-    Blocks(&'a [u64]),
+    /// What is beneath its disks.
+    Blocks(&'a [&'a HostDisk]),
     /// The interfaces behind its network cards: taps, or the loopback device of the server's network; none where packets are not
     /// followed beyond QEMU.
     Interfaces(&'a [String]),
 }
 
-impl<'a> From<&'a [u64]> for HostDevice<'a> {
-    fn from(devices: &'a [u64]) -> Self {
-        HostDevice::Blocks(devices)
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u64; N]> for HostDevice<'a> {
-    fn from(devices: &'a [u64; N]) -> Self {
-        HostDevice::Blocks(devices)
-    }
-}
-
 impl HostDevice<'_> {
-    /// What its events have in common; `None` where there is no device.
-    fn filter(self) -> Option<String> {
+    /// What its events of a scope have in common; `None` where there is no device that has such.
+    fn filter(self, of: Scope) -> Option<String> {
         let any: Vec<String> = match self {
-            HostDevice::Blocks(devices) => devices.iter().map(|device| format!("dev == {device}")).collect(),
-            HostDevice::Interfaces(names) => names.iter().map(|name| format!("name == \"{name}\"")).collect(),
+            HostDevice::Blocks(disks) => {
+                let such = disks.iter().filter(|disk| disk.is_bio_based == (of == Scope::BioDevice));
+                // Several disks may lie on one device.
+                let devices: BTreeSet<u64> = such.filter_map(|disk| disk.device).collect();
+                devices.iter().map(|device| format!("dev == {device}")).collect()
+            }
+            HostDevice::Interfaces(names) if of == Scope::Device => {
+                names.iter().map(|name| format!("name == \"{name}\"")).collect()
+            }
+            HostDevice::Interfaces(_) => Vec::new(),
         };
         (!any.is_empty()).then(|| any.join(" || "))
     }
@@ -305,10 +299,14 @@ mod tests {
         events.iter().map(|e| e.names[0]).collect()
     }
 
-    fn host(kvm: bool, device: Option<u64>) -> ProbeSet {
+    fn disk(device: u64) -> HostDisk {
+        HostDisk { device: Some(device), ..HostDisk::default() }
+    }
+
+    fn host(kvm: bool, disk: &HostDisk) -> ProbeSet {
         let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
         let probes = ["pop", "submit", "push", "notify", "inject"].map(probe).into();
-        ProbeSet::host(vmtax_model::DISK, &[7, 8], device.as_slice(), kvm, (probes, Vec::new()))
+        ProbeSet::host(vmtax_model::DISK, &[7, 8], HostDevice::Blocks(&[disk]), kvm, (probes, Vec::new()))
     }
 
     #[test]
@@ -326,25 +324,37 @@ mod tests {
 
     #[test]
     fn of_a_vm_among_others_its_own_threads_are_traced() {
-        let set = host(true, Some(5)).among_others(&[]);
+        let set = host(true, &disk(5)).among_others(&[]);
         assert_eq!(names(&set.free), ["block_rq_issue", "block_rq_complete"]);
         let bound = names(&set.bound);
         assert!(bound.contains(&"kvm_msi_set_irq") && !ACCESSES.iter().any(|name| bound.contains(name)), "{bound:?}");
-        let set = host(true, Some(5)).among_others(&[(0x1000, 4)]);
+        let set = host(true, &disk(5)).among_others(&[(0x1000, 4)]);
         assert!(set.bound.iter().any(|e| e.names == ["kvm_mmio"] && e.filter.is_some()));
     }
 
     #[test]
     fn several_disks_may_lie_on_several_devices() {
-        let set = ProbeSet::host(vmtax_model::DISK, &[7], &[5, 6], false, (Vec::new(), Vec::new()));
-        assert!(set.free.iter().all(|e| e.filter.as_deref() == Some("dev == 5 || dev == 6")), "{:?}", set.free);
+        let volume = HostDisk { is_bio_based: true, ..disk(7) };
+        let disks = [&disk(6), &disk(5), &volume, &disk(5)];
+        let set = ProbeSet::host(vmtax_model::DISK, &[7], HostDevice::Blocks(&disks), false, (Vec::new(), Vec::new()));
+        let filters: Vec<(&str, Option<&str>)> =
+            set.free.iter().map(|event| (event.names[0], event.filter.as_deref())).collect();
+        assert_eq!(
+            filters,
+            [
+                ("block_rq_issue", Some("dev == 5 || dev == 6")),
+                ("block_bio_queue", Some("dev == 7")),
+                ("block_rq_complete", Some("dev == 5 || dev == 6")),
+                ("block_bio_complete", Some("dev == 7")),
+            ]
+        );
         assert!(set.missing.is_empty());
     }
 
     #[test]
     fn kvms_events_are_wanted_where_it_runs_the_guest() {
-        assert!(!names(&host(false, None).bound).iter().any(|name| name.starts_with("kvm")));
-        let set = host(true, Some(5));
+        assert!(!names(&host(false, &HostDisk::default()).bound).iter().any(|name| name.starts_with("kvm")));
+        let set = host(true, &disk(5));
         assert!(names(&set.bound).contains(&"kvm_mmio") && names(&set.free).contains(&"kvm_set_irq"));
         // No checkpoint is observed by these, and a request makes several.
         let all = || set.bound.iter().chain(&set.free);
@@ -354,12 +364,12 @@ mod tests {
         // KVM itself shows the interrupt.
         let probes = |set: &ProbeSet| set.uprobes.iter().map(|probe| probe.event).collect::<Vec<_>>();
         assert_eq!(probes(&set), ["pop", "submit", "push", "notify"]);
-        assert!(probes(&host(false, Some(5))).contains(&"inject"));
+        assert!(probes(&host(false, &disk(5))).contains(&"inject"));
     }
 
     #[test]
     fn of_accesses_the_doorbells_are_wanted() {
-        let mut set = host(true, None);
+        let mut set = host(true, &HostDisk::default());
         let filter = |set: &ProbeSet, name: &str| {
             let event = set.bound.iter().find(|event| event.names == [name]).unwrap();
             event.filter.clone()
@@ -375,7 +385,7 @@ mod tests {
 
     #[test]
     fn of_system_calls_those_are_wanted_that_part_layers() {
-        let set = host(false, Some(5));
+        let set = host(false, &disk(5));
         let names = names(&set.calls);
         assert!(names.contains(&"sys_exit_ppoll") && !names.contains(&"sys_enter_ppoll"));
         for call in ["io_submit", "io_uring_enter", "preadv", "pwritev"] {

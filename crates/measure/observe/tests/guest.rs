@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use vmtax_model::testing::{listed, skipped};
 use vmtax_model::{DiskBus, Role};
-use vmtax_observe::{ProbeSet, Tracer, host_disk, tracefs, uprobes};
+use vmtax_observe::{HostDevice, ProbeSet, Tracer, host_disk, tracefs, uprobes};
 use vmtax_vm::{Vm, disk_probe_points};
 
 const READS: u64 = 300;
@@ -61,7 +61,7 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     let set = ProbeSet::host(
         vmtax_model::DISK,
         &tids,
-        disk.device.as_slice(),
+        HostDevice::Blocks(&[&disk]),
         false,
         uprobes(disk_probe_points(DiskBus::VirtioBlk), &guest.binary()),
     );

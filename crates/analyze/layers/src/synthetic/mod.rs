@@ -102,6 +102,7 @@ pub fn facts() -> TraceFacts {
         moments: Vec::new(),
         kvm_offset: None,
         host_disk: HostDisk {
+            is_bio_based: false,
             device: Some(1),
             // In two halves that lie the other way round.
             extents: vec![

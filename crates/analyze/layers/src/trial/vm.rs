@@ -281,7 +281,7 @@ fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missin
             format!("virtqueue kicks of {name}"),
             "no QMP monitor tells their addresses, or the guest had not placed them, so a kick shows by the thread that it wakes"
                 .to_owned(),
-            "give QEMU a QMP socket and the device an id, and trace once the guest is up",
+            "give QEMU a QMP socket, and trace once the guest is up",
         );
     }
     missing
@@ -363,7 +363,7 @@ mod tests {
         assert!(why(Some(&disk("", "/d", Some("raw")))).unwrap().contains("no single block device"));
         let extents = vec![vmtax_model::Extent { file: 0, device: 0, length: 9 }];
         let mut placed = disk("", "/d", Some("raw"));
-        placed.host = HostDisk { device: Some(1), extents, descriptors: Vec::new() };
+        placed.host = HostDisk { device: Some(1), extents, ..HostDisk::default() };
         assert_eq!(why(Some(&placed)), None);
         placed.notify.clear();
         assert!(why(Some(&placed)).unwrap().contains("QMP"));

@@ -45,9 +45,11 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
     ];
     Host HostCall "host system call", Qemu, ALWAYS, [SUBMITS];
-    Host HostIssue "host block issue", HostKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::Device)];
+    Host HostIssue "host block issue", HostKernel, ALWAYS, [
+        tracepoint("block", &["block_rq_issue"], Scope::Device), tracepoint("block", &["block_bio_queue"], Scope::BioDevice)
+    ];
     Host HostComplete "host block complete", Device, ALWAYS, [
-        tracepoint("block", &["block_rq_complete"], Scope::Device)
+        tracepoint("block", &["block_rq_complete"], Scope::Device), tracepoint("block", &["block_bio_complete"], Scope::BioDevice)
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
     Host QemuPush "QEMU completes request", Qemu, ALWAYS, [

@@ -30,6 +30,8 @@ pub enum Scope {
     Qemu,
     /// Of the host's device behind the guest's: the block device that holds the disk, or the tap.
     Device,
+    /// Of the block device that holds the disk, where that has no request queue.
+    BioDevice,
 }
 
 /// Prefix of the groups of vmtax's own probes.

@@ -1,5 +1,7 @@
 //! Counters of a block device.
 
+use crate::host_disk::whole_device;
+use rustix::time::{ClockId, clock_getres};
 use std::fs;
 use vmtax_model::BlockDevice;
 
@@ -8,7 +10,14 @@ pub fn block_device(number: u64) -> Option<BlockDevice> {
     let (major, minor) = (number >> 20, number & 0xf_ffff);
     let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let (requests, total_ms) = stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
-    Some(BlockDevice { name: folder.file_name()?.to_str()?.to_owned(), requests, total_ms })
+    let tick_ns = if whole_device(&folder)?.is_bio_based { tick_ns() } else { 0 };
+    Some(BlockDevice { name: folder.file_name()?.to_str()?.to_owned(), requests, total_ms, tick_ns })
+}
+
+/// How long a tick of the kernel's clock is.
+fn tick_ns() -> u64 {
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    (tick.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(tick.tv_nsec as u64)
 }
 
 /// Completed requests and the sum of their times, ms: reads, writes, since 4.18 discards, since 5.5 flushes, each with count,
@@ -36,6 +45,11 @@ mod tests {
         let new = "100 5 800 40 50 5 400 60 0 90 100 10 0 80 7 3 2\n";
         assert_eq!(stat(new), Some((163, 109)));
         assert_eq!((stat("1 2 3"), stat("x"), block_device(u64::MAX)), (None, None, None));
+    }
+
+    #[test]
+    fn a_tick_is_of_a_frequency_that_linux_can_have() {
+        assert!((1_000_000..=10_000_000).contains(&tick_ns()), "{}", tick_ns());
     }
 
     proptest! {

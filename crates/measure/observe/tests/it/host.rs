@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::testing::skipped;
 use vmtax_model::{EventKind, Side};
-use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs};
+use vmtax_observe::{Event, HostDevice, ProbeSet, Tracer, Uprobe, event_costs, remove_stale_traces, tracefs};
 
 /// Tests check what is left of all tracers of this process, so one runs at a time.
 fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -245,11 +245,13 @@ fn the_hosts_own_set_is_there() {
     let Some(_turn) = turn() else { return };
     let disk = vmtax_observe::host_disk(&std::env::current_exe().unwrap()).unwrap();
     let none = (Vec::new(), Vec::new());
-    let tracer =
-        Tracer::start(&ProbeSet::host(vmtax_model::DISK, &[thread()], disk.device.as_slice(), false, none.clone()), 64)
-            .unwrap();
+    let tracer = Tracer::start(
+        &ProbeSet::host(vmtax_model::DISK, &[thread()], HostDevice::Blocks(&[&disk]), false, none.clone()),
+        64,
+    )
+    .unwrap();
     assert_eq!(tracer.missing().iter().filter(|m| !m.what.contains("io_uring")).count(), 0, "{:?}", tracer.missing());
-    let set = ProbeSet::host(vmtax_model::DISK, &[thread()], &[], false, none);
+    let set = ProbeSet::host(vmtax_model::DISK, &[thread()], HostDevice::Blocks(&[]), false, none);
     assert!(set.free.is_empty() && set.missing.iter().any(|m| m.what.contains("host's disk")));
 }
 

@@ -190,7 +190,11 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
 /// Whether this process can trace the host's kernel: by trying.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
-    Tracer::start(&ProbeSet::host(Probes::Layers.checkpoints(), &own, &[], false, (Vec::new(), Vec::new())), 4).is_ok()
+    Tracer::start(
+        &ProbeSet::host(Probes::Layers.checkpoints(), &own, HostDevice::Blocks(&[]), false, (Vec::new(), Vec::new())),
+        4,
+    )
+    .is_ok()
 }
 
 /// A tracer of QEMU and the host's kernel; `None`, with the reason in `missing`, if it is not permitted.
@@ -208,12 +212,12 @@ fn host_tracer(
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
-            let tap = [network_device()];
+            let (tap, disks) = ([network_device()], [disk]);
             // A command's card is on QEMU's user network, where its packets end in QEMU.
             let interfaces = if network.is_empty() { &[][..] } else { &tap };
             let (points, behind) = match what.probes {
                 Probes::Network => (vm.network_probe_points(), HostDevice::Interfaces(interfaces)),
-                _ => (vm.disk_probe_points(DiskBus::VirtioBlk), disk.device.as_slice().into()),
+                _ => (vm.disk_probe_points(DiskBus::VirtioBlk), HostDevice::Blocks(&disks)),
             };
             let uprobes = vmtax_observe::uprobes(points, &binary);
             let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, behind, kvm, uprobes);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{
-    Accelerator, DeviceClass, DiskBus, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk, TracedNic, VmFacts,
-    VmTrace, files,
+    Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA, TracedDisk,
+    TracedNic, VmFacts, VmTrace, files,
 };
 use vmtax_observe::{HostDevice, ProbeSet, Recorded, Tracer, cpu_buffer_kib, has_ended, thread_names, uprobes};
 use vmtax_recording::TrialFiles;
@@ -103,9 +103,7 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
     let of_facts = facts.threads.iter().map(|thread| thread.tid);
     let threads: BTreeSet<i32> = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).chain(of_facts).collect();
     let threads: Vec<i32> = threads.into_iter().collect();
-    let mut blocks: Vec<u64> = devices.disks.iter().filter_map(|disk| disk.host.device).collect();
-    blocks.sort_unstable();
-    blocks.dedup();
+    let blocks: Vec<&HostDisk> = devices.disks.iter().map(|disk| &disk.host).collect();
     let taps: Vec<String> = devices.nics.iter().map(|nic| nic.nic.tap.clone()).collect();
     // On what bus a disk is that neither the monitor nor the command line knows is not known either.
     let may_have = |bus: &DiskBus| devices.disks.iter().any(|disk| disk.bus().is_none_or(|own| own == *bus));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostDisk, TracedDisk, VmDisk, device_id, libvirt_target};
-use vmtax_observe::{block_device_number, host_disk_in_use};
+use vmtax_observe::{block_device_number, host_disk_in_use, lowest_device};
 
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
@@ -35,8 +35,8 @@ pub(crate) fn traced(
             None => controller_of(arguments, &device),
         };
         let virtio = controller.as_ref().unwrap_or(&device);
-        let notify =
-            monitor.zip(device_id(virtio)).and_then(|(monitor, id)| monitor.regions(id).ok()).unwrap_or_default();
+        let regions = |monitor: &Monitor| monitor.regions_of_object(device_path(virtio)).ok();
+        let notify = monitor.and_then(regions).unwrap_or_default();
         TracedDisk { controller: controller.unwrap_or_default(), device, disk, host: HostDisk::default(), notify }
     };
     devices(pid, monitor, files, arguments).into_iter().map(traced).collect()
@@ -65,7 +65,7 @@ fn devices(
         let path = path_of(pid, &disk.file);
         if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
             let host = host_disk_in_use(&file.path).unwrap_or_default();
-            disk.host_device = host.device;
+            disk.host_device = lowest_device(&file.path);
             disk.own_device = block_device_number(&file.path);
             disk.extents = (!host.extents.is_empty()).then_some(host.extents.len());
         }
