@@ -1,6 +1,8 @@
 //! On a host as people have it: kvm_amd, vhost-net, libvirt, a distribution's kernel. `box/box test` runs these in the box; no other
 //! run has them.
 
+mod by_hand;
+
 use crate::common::boot_guest::{BootGuest, random_requests};
 use crate::common::{Domain, Ends, Place, Signal, json, number, send, until, virsh};
 use serde_json::Value;

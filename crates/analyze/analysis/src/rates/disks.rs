@@ -6,6 +6,9 @@ use vmtax_model::{BlockDevice, DeviceRates, DiskCounters, DiskRates, IoRates, La
 /// With fewer requests in a window the difference of two mean times is chance.
 const MIN_REQUESTS: f64 = 10.0;
 
+/// The largest part of a mean time at a device that its error (95 %) may be.
+const MAX_ERROR: f64 = 0.05;
+
 /// Each disk's rates.
 pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCounters]) -> Vec<DiskRates> {
     let rates = |disk: &DiskCounters| {
@@ -69,11 +72,11 @@ fn io(window: &Window, disks: &[(&DiskCounters, &DiskCounters)]) -> Option<IoRat
 fn device(window: &Window, before: &BlockDevice, after: &BlockDevice) -> DeviceRates {
     let requests = after.requests.saturating_sub(before.requests);
     let ns = after.total_ms.saturating_sub(before.total_ms) as f64 * 1e6;
-    DeviceRates {
-        name: after.name.clone(),
-        per_s: requests as f64 / window.seconds,
-        mean_ns: (requests > 0).then(|| ns / requests as f64),
-    }
+    let mean = ns / requests as f64;
+    // A time in ticks is wrong by half a tick at most (one standard deviation): of the mean twice that is shown.
+    let error = after.tick_ns as f64 / (requests as f64).sqrt();
+    let is_known = requests > 0 && error <= MAX_ERROR * mean;
+    DeviceRates { name: after.name.clone(), per_s: requests as f64 / window.seconds, mean_ns: is_known.then_some(mean) }
 }
 
 /// BLKAVG without DAVG. Where the kernel splits requests their parts are at the device at the same time: all their times are

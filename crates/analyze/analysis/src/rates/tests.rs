@@ -55,7 +55,7 @@ fn requests(count: u64, total_ms: u64) -> RequestCounters {
 }
 
 fn device(requests: u64, total_ms: u64) -> Option<BlockDevice> {
-    Some(BlockDevice { name: "sda".to_owned(), requests, total_ms })
+    Some(BlockDevice { name: "sda".to_owned(), requests, total_ms, tick_ns: 0 })
 }
 
 /// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has its file.
@@ -95,6 +95,18 @@ fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
     assert_eq!(of(None, device(100, 200)), (None, Some(2e6), Some(1e6)), "requests that the kernel merges");
     assert_eq!(of(None, device(200, 800)), (None, Some(4e6), None), "KAVG is not below 0");
     assert_eq!(of(device(0, 0), device(0, 0)), (None, None, None));
+}
+
+/// The kernel counts 0 or 1 tick for requests that take a tenth of one.
+#[test]
+fn a_time_in_ticks_is_known_after_enough_requests_only() {
+    let of = |requests, ms| {
+        let volume = device(requests, ms).map(|device| BlockDevice { tick_ns: 4_000_000, ..device });
+        served(None, volume).davg_ns
+    };
+    assert_eq!((of(200, 1600), of(20, 160)), (Some(8e6), None));
+    assert_eq!((of(200, 80), of(20_000, 8_000), of(200_000, 80_000)), (None, None, Some(4e5)));
+    assert_eq!(of(200, 0), None);
 }
 
 #[test]
@@ -223,7 +235,7 @@ prop_compose! {
                 name: "d".to_owned(),
                 qemu: Some([requests(6), requests(7), requests(8)]),
                 device: None,
-                own_device: Some(BlockDevice { name: "s".to_owned(), requests: counts[11], total_ms: counts[12] }),
+                own_device: Some(BlockDevice { name: "s".to_owned(), requests: counts[11], total_ms: counts[12], tick_ns: counts[10] }),
                 in_flight: Some(counts[13]),
                 histograms: Some(vec![histogram; 3]),
             }],

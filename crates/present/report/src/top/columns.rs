@@ -107,7 +107,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     },
     TopColumn {
         name: "KAVG",
-        what: "of BLKAVG: in QEMU and the host's kernel (own block device)",
+        what: "of BLKAVG: in QEMU and the host's kernel, of the slowest disk that is itself a block device",
         explanation: "BLKAVG - DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request, on any disk.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.kavg_ns)),
@@ -116,7 +116,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     },
     TopColumn {
         name: "DAVG",
-        what: "mean time of the VM's requests at the host's device (own block device)",
+        what: "mean time of requests at the host's device, of the slowest disk that is itself a block device",
         explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms. Of several disks the largest. A file's device counts the requests of all its users: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.davg_ns)),

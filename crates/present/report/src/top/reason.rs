@@ -59,7 +59,10 @@ pub(super) fn no_device_time(vm: &VmRates, level: u8) -> String {
         return "fewer than 10 requests, or they take longer at the device (DAVG) than in QEMU (BLKAVG)".to_owned();
     }
     let next = format!("`vmtax layers --vm {}` traces the VM's requests", vm.argument());
-    format!("no disk with requests is itself a block device of the host, opened with O_DIRECT; {next}")
+    format!(
+        "no disk with requests is itself a block device of the host, opened with O_DIRECT, whose time is known well enough (of volumes the \
+         kernel counts it in ticks); {next}"
+    )
 }
 
 pub(super) fn no_histograms(vm: &VmRates, level: u8) -> String {

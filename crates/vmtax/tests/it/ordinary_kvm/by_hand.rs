@@ -1,0 +1,248 @@
+//! A VM that somebody started by hand: its disks are volumes of the device mapper, its packets go over vhost-net, a vCPU computes.
+
+use super::{GUEST, LIMIT_S};
+use crate::common::traces::{traces_of, tracing};
+use crate::common::{Ends, Place, json, number, until};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The address of its network card.
+const ADDRESS: &str = "10.9.0.2";
+/// How much longer a request takes on each volume.
+const DELAY_MS: u32 = 8;
+/// The size of each volume, sectors.
+const VOLUME: u32 = 128 << 11;
+
+/// Runs a program of the host; returns its output.
+fn host(program: &str, arguments: &[&str]) -> String {
+    let out = Command::new(program).args(arguments).output().unwrap();
+    assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+/// Starts a program that ends with the value.
+fn started(program: &str, arguments: &[&str]) -> Ends {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Ends(command.spawn().unwrap())
+}
+
+struct ByHand {
+    place: Place,
+    qemu: Ends,
+    /// Of the volumes, three parts of one disk.
+    _disk: PathBuf,
+}
+
+impl ByHand {
+    /// Makes the volumes and starts the VM, whose guest reads and writes a device on one of them and a file on another.
+    fn start() -> ByHand {
+        let place = Place::new();
+        let disk = place.put("parts.raw", vec![7; 3 * VOLUME as usize * 512]);
+        for module in ["loop", "dm-delay"] {
+            host("modprobe", &[module]);
+        }
+        let device = host("losetup", &["-f", "--show", "--direct-io=on", disk.to_str().unwrap()]);
+        for (part, name) in ["slow", "beside", "files"].into_iter().enumerate() {
+            let table = format!("0 {VOLUME} delay {device} {} {DELAY_MS}", part as u32 * VOLUME);
+            host("dmsetup", &["create", name, "--table", &table]);
+        }
+        // Of a device with a request queue the kernel counts times exactly.
+        let exact = host("losetup", &["-f", "--show", "--direct-io=on", "/dev/mapper/slow"]);
+        let folder = place.path("files");
+        fs::create_dir(&folder).unwrap();
+        host("mkfs.ext4", &["-q", "/dev/mapper/files"]);
+        host("mount", &["/dev/mapper/files", folder.to_str().unwrap()]);
+        let file = place.put("files/disk.raw", vec![7; 64 << 20]);
+        fs::File::open(&file).unwrap().sync_all().unwrap();
+        host("ip", &["tuntap", "add", "hand0", "mode", "tap"]);
+        host("ip", &["address", "add", "10.9.0.1/24", "dev", "hand0"]);
+        host("ip", &["link", "set", "hand0", "up"]);
+        let load = format!("load=disk:/dev/vda:20:60 load=disk:/dev/vdb:20:60 load=cpu address={ADDRESS}");
+        let more = "-netdev tap,id=n,ifname=hand0,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=n";
+        let qemu = guest(&place, "web", &[&exact, file.to_str().unwrap()], &load, more);
+        ByHand { place, qemu, _disk: disk }
+    }
+
+    fn pid(&self) -> u32 {
+        self.qemu.0.id()
+    }
+
+    fn thread(&self, name: &str) -> String {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().flatten();
+        let named =
+            |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name));
+        tasks.into_iter().find(named).unwrap().file_name().into_string().unwrap()
+    }
+
+    fn findings(&self, command: &str) -> Value {
+        let folder = tempfile::tempdir().unwrap();
+        let words = format!("{command} --json --output {}", folder.path().join("out").display());
+        json(&self.place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["findings"].clone()
+    }
+}
+
+/// Starts a guest of the box whose disks have no IDs, as people write it; returns once it is up.
+fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> Ends {
+    let (console, monitor) = (place.path(&format!("{name}.console")), place.path(&format!("{name}.qmp")));
+    let mut words: Vec<String> = format!(
+        "-name {name},debug-threads=on -machine q35,accel=kvm -cpu host -m 384 -nodefaults -display none \
+         -kernel {GUEST}/vmlinuz -initrd {GUEST}/initramfs -serial file:{} -qmp unix:{},server=on,wait=off {more}",
+        console.display(),
+        monitor.display()
+    )
+    .split_whitespace()
+    .map(str::to_owned)
+    .collect();
+    for (number, disk) in disks.iter().enumerate() {
+        words.extend([
+            "-drive".to_owned(),
+            format!("if=none,id=d{number},format=raw,file={disk},cache=none,aio=native"),
+        ]);
+        words.extend(["-device".to_owned(), format!("virtio-blk-pci,drive=d{number}")]);
+    }
+    words.extend(["-append".to_owned(), format!("console=ttyS0 quiet mitigations=off {load}")]);
+    let qemu = started("qemu-system-x86_64", &words.iter().map(String::as_str).collect::<Vec<_>>());
+    until("the guest is up", || fs::read_to_string(&console).ok()?.contains("guest is up").then_some(()));
+    qemu
+}
+
+fn by_hand() -> MutexGuard<'static, ByHand> {
+    static BY_HAND: LazyLock<Mutex<ByHand>> = LazyLock::new(|| Mutex::new(ByHand::start()));
+    BY_HAND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The VM exits of a thread since this was made, counted in the kernel.
+struct Exits(PathBuf);
+
+impl Exits {
+    fn of(tid: &str) -> Exits {
+        let instance = tracing().join("instances/known-load");
+        fs::create_dir(&instance).unwrap();
+        let trigger = format!("hist:keys=common_pid if common_pid == {tid}");
+        fs::write(instance.join("events/kvm/kvm_exit/trigger"), trigger).unwrap();
+        Exits(instance)
+    }
+
+    fn count(&self) -> f64 {
+        let hist = fs::read_to_string(self.0.join("events/kvm/kvm_exit/hist")).unwrap();
+        hist.lines().find_map(|line| line.trim().strip_prefix("Hits: ")).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Exits {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Echo requests that the host's kernel sent, and their replies.
+fn echoes() -> f64 {
+    let text = fs::read_to_string("/proc/net/snmp").unwrap();
+    let [names, values] = text.lines().filter(|line| line.starts_with("Icmp: ")).collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    let of = |name: &str| {
+        let at = names.split(' ').position(|word| word == name).unwrap();
+        values.split(' ').nth(at).unwrap().parse::<f64>().unwrap()
+    };
+    of("OutEchos") + of("InEchoReps")
+}
+
+#[test]
+#[ignore = "needs the box"]
+fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
+    let vm = by_hand();
+    let _ping = started("ping", &["-q", "-i", "0.05", "-w", "300", ADDRESS]);
+    let exits = Exits::of(&vm.thread("CPU 0/KVM"));
+    let truth = || (Instant::now(), exits.count(), echoes());
+    let compared = || {
+        // Of the device's requests the truth is their trace in the same time.
+        let folder = tempfile::tempdir().unwrap();
+        let words = format!("layers --vm {} --duration 9 --json --output {}/out", vm.pid(), folder.path().display());
+        let layers = vm.place.vmtax(&words).start(LIMIT_S);
+        until("it traces", || (!traces_of(layers.pid()).is_empty()).then_some(()));
+        let (began, exits, packets) = truth();
+        let sample = vm.place.vmtax(&format!("top {} --json --duration 6", vm.pid())).start(LIMIT_S).outcome().exits(0);
+        let (ended, exits_then, packets_then) = truth();
+        let seconds = (ended - began).as_secs_f64();
+        let traced = json(&layers.outcome().exits(0).stdout)["findings"]["requests"].clone();
+        let of_disk = |of_kind: &&Value| of_kind["disk"] == "d0" && !of_kind["davg"].is_null();
+        let [n, ns] = traced.as_array().unwrap().iter().filter(of_disk).fold([0.0, 0.0], |[n, ns], of_kind| {
+            let davg = &of_kind["davg"];
+            [n + number(&davg["n"]), ns + number(&davg["n"]) * number(&davg["mean_ns"])]
+        });
+        let found = json(&sample.stdout)["vms"][0].clone();
+        let nic = &found["nics"][0];
+        let packets_found = number(&nic["rx_packets_per_s"]) + number(&nic["tx_packets_per_s"]);
+        [
+            ("EXIT/s", number(&found["exits"]["per_s"]), (exits_then - exits) / seconds),
+            ("DAVG", number(&found["disks"][0]["davg_ns"]), ns / n),
+            ("PKT/s", packets_found, (packets_then - packets) / seconds),
+        ]
+    };
+    let until_near = || {
+        let is_near = |(_, found, truth): &(&str, f64, f64)| (found - truth).abs() <= 0.05 * truth;
+        let mut tries = vec![compared()];
+        while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
+            tries.push(compared());
+        }
+        assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
+        // The load is the one that was planted.
+        let least = tries.iter().map(|one| one[1].1).fold(f64::INFINITY, f64::min);
+        assert!(least >= 0.5e6 * f64::from(DELAY_MS), "{tries:#?}");
+    };
+    until_near();
+    let load = "load=disk:/dev/vda:30:100 load=cpu";
+    let _neighbour = guest(&vm.place, "neighbour", &["/dev/mapper/beside"], load, "");
+    until_near();
+}
+
+#[test]
+#[ignore = "needs the box"]
+fn requests_of_a_volume_and_of_a_file_on_one_are_followed_to_it() {
+    let vm = by_hand();
+    let found = vm.findings(&format!("layers --vm {} --duration 6", vm.pid()));
+    let requests: Vec<&Value> =
+        found["requests"].as_array().unwrap().iter().filter(|of_kind| of_kind["kind"] != "flush").collect();
+    assert_eq!(requests.len(), 4, "reads and writes of both disks: {found:#}");
+    for of_kind in requests {
+        assert!(number(&of_kind["followed"]) >= 0.999 * number(&of_kind["requests"]), "{of_kind:#}");
+        // A tick of the delay's timer is 4 ms long.
+        let least = 0.5e6 * f64::from(DELAY_MS);
+        assert!(number(&of_kind["davg"]["p50_ns"]) > least, "{of_kind:#}");
+    }
+    let missing = found["missing"].to_string() + &found["layers"]["missing"].to_string();
+    assert!(!missing.contains("kicks") && !missing.contains("block device"), "{missing}");
+    let sample = vm.place.vmtax(&format!("top {} --json --level 1 --duration 2", vm.pid())).start(LIMIT_S).outcome();
+    let disk = &json(&sample.exits(0).stdout)["vms"][0]["disks"][0];
+    assert!(disk["io"]["in_flight"].is_number(), "a disk without an ID has its queue, too: {disk:#}");
+}
+
+#[test]
+#[ignore = "needs the box"]
+fn a_vhost_worker_that_gets_no_cpu_is_found() {
+    let vm = by_hand();
+    let (worker, vcpu) = (vm.thread("vhost-"), vm.thread("CPU 0/KVM"));
+    let found = {
+        let _ping = started("ping", &["-q", "-i", "0.05", "-w", "300", ADDRESS]);
+        host("taskset", &["-pc", "0", &vcpu]);
+        host("taskset", &["-pc", "1", &worker]);
+        host("chrt", &["-i", "-p", "0", &worker]);
+        let busy = || started("timeout", &["200", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
+        let _load = [busy(), busy()];
+        vm.findings(&format!("diagnose {} --duration 6", vm.pid()))
+    };
+    host("chrt", &["-o", "-p", "0", &worker]);
+    for thread in [&worker, &vcpu] {
+        host("taskset", &["-pc", "0,1", thread]);
+    }
+    let first = &found["causes"][0];
+    assert_eq!(first["rule"], "vm-serving-run-queue-wait", "{:#}", found["causes"]);
+    assert!(first["finding"].as_str().unwrap().contains("vhost worker"), "{first:#}");
+    assert!(first["remedies"].to_string().contains(&format!("taskset -pc CPUS {worker}")), "{first:#}");
+}
