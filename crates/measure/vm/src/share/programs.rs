@@ -38,7 +38,7 @@ fn main_program(method: ShareMethod) -> Option<Program> {
     Some(match method {
         ShareMethod::NineP => return None,
         ShareMethod::Virtiofs => {
-            let packages = "virtiofsd` (on Debian 12 `apt-get install qemu-system-common";
+            let packages = "virtiofsd` or, on Debian 12, `apt-get install qemu-system-common";
             Program { name: "virtiofsd", packages }
         }
         ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
