@@ -82,7 +82,7 @@ fn host() {
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(&initramfs)
-            .args(["-append", "console=ttyS0 panic=-1 no_timer_check quiet"])
+            .args(["-append", "console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet"])
             .stdin(Stdio::null())
             .spawn()
             .unwrap(),

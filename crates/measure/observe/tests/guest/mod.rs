@@ -129,7 +129,7 @@ impl Guest {
             return None;
         };
         let (accelerator, cpu) = kvm.map_or(("tcg,thread=multi", "max"), |_| ("kvm", KvmGuest::CPU_MODEL));
-        let mut append = "console=ttyS0 panic=-1 no_timer_check quiet".to_owned();
+        let mut append = "console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet".to_owned();
         let folder = tempfile::Builder::new().prefix("vmtax-probe-").tempdir_in("/var/tmp").unwrap();
         let (initramfs, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
         vmtax_guests::kernel::initramfs(
