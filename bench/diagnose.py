@@ -2,7 +2,7 @@
 """Plants 14 faults in VMs that others started, one after the other, and asks a command what is wrong: the rule of the fault has to
 come first. Then it asks about healthy VMs, idle and busy, of which none may have a finding.
 
-    bench/diagnose.py [--kernel VMLINUX] [--accelerator tcg|kvm] [--command COMMAND] [--only NAME,…] [--healthy N]
+    bench/diagnose.py [--kernel VMLINUX] [--box-guest FOLDER] [--accelerator tcg|kvm] [--command COMMAND] [--only NAME,…] [--healthy N]
 
 COMMAND gets the VM's process in the place of PID and prints JSON: "vmtax diagnose PID --json" or "vmtax top PID --json --level 1
 --duration 5". VMLINUX is a kernel with virtio, 9p and virtiofs built in that runs on this host's KVM, as VMTAX_TEST_KVM_GUEST of the
@@ -31,6 +31,16 @@ CPU_MODEL = "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-t
 QEMU_5_2 = os.path.expanduser("~/.cache/vmtax/qemus/5.2.0-bullseye/qemu-system-x86_64")
 VIRTIOFSD = next(filter(os.path.exists, ("/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd")), None)
 MIB = 1 << 20
+
+
+# What the box's guest does for each kind of work: see box/guest-init.
+BOX_LOADS = {
+    "idle": ["idle"],
+    "cpu": ["cpu"],
+    "read": ["disk:/dev/vda:0:100"],
+    "write": ["disk:/dev/vda:0:0"],
+    "two-disks": ["disk:/dev/vda:0:100", "disk:/dev/vdb:0:100"],
+}
 
 
 class NotPlanted(Exception):
@@ -117,6 +127,7 @@ class Bench:
 
     def __init__(self, scratch, arguments, stack):
         self.scratch, self.kernel, self.accelerator, self.stack = scratch, arguments.kernel, arguments.accelerator, stack
+        self.box_guest = arguments.box_guest
         self.cpus = sorted(os.sched_getaffinity(0))
         self.number = 0
         self.initramfs = self.path("guest.cpio")
@@ -177,6 +188,8 @@ class Bench:
         return self.vm("-accel", accelerator, "-m", "32", "-drive", drive, "-device", "virtio-blk-pci,drive=boot,bootindex=0", *words)
 
     def linux(self, work, *words, memory="128M", **more):
+        if self.box_guest and work in BOX_LOADS:
+            return self.box_linux(BOX_LOADS[work], *words, **more)
         if not self.kernel:
             raise NotPlanted("no --kernel")
         with open("/proc/cpuinfo") as info:
@@ -190,6 +203,19 @@ class Bench:
         while wanted not in read(log):
             if time.monotonic() > timeout:
                 raise NotPlanted(f"no \"{wanted}\" of the guest: {read(log)[-300:]}")
+            time.sleep(0.2)
+        return pid
+
+    def box_linux(self, loads, *words, **more):
+        """The guest of the box, whose kernel is a distribution's."""
+        log = self.path(f"console{self.number + 1}")
+        line = "console=ttyS0 quiet mitigations=off " + " ".join(f"load={load}" for load in loads)
+        pid = self.vm("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "384", "-kernel", f"{self.box_guest}/vmlinuz",
+                      "-initrd", f"{self.box_guest}/initramfs", "-append", line, "-serial", f"file:{log}", *words, **more)
+        timeout = time.monotonic() + 120
+        while "guest is up" not in read(log):
+            if time.monotonic() > timeout:
+                raise NotPlanted(f"the guest of the box is not up: {read(log)[-300:]}")
             time.sleep(0.2)
         return pid
 
@@ -412,7 +438,7 @@ def healthy(bench, number):
         ("busy CPU, Linux", lambda: bench.linux("cpu")),
         ("busy disk, Linux", lambda: bench.linux("read", *bench.disk("d", ",cache=none"))),
     ]
-    kinds = kinds if bench.kernel else kinds[:3]
+    kinds = kinds if bench.kernel or bench.box_guest else kinds[:3]
     name, start = kinds[number % len(kinds)]
     return name, start()
 
@@ -439,6 +465,7 @@ def main():
     parser.add_argument("--kernel", default=os.environ.get("VMTAX_TEST_KVM_GUEST"), type=os.path.abspath)
     parser.add_argument("--command", default=f"{vmtax} diagnose PID --json")
     parser.add_argument("--accelerator", default="tcg", choices=["tcg", "kvm"], help="of guests that firmware is enough for")
+    parser.add_argument("--box-guest", help="the folder of the box's guest, for guests with Linux")
     parser.add_argument("--only", default="", help="faults, separated by commas")
     parser.add_argument("--healthy", default=50, type=int, help="healthy VMs")
     arguments = parser.parse_args()

@@ -155,8 +155,10 @@ fn what_cannot_be_followed_is_said() {
     exec(&place, "-t --layers", &["true"]).outcome().exits(2).says("--terminal");
     exec(&place, "--machine tcg --layers --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
     // What the command cost is told all the same.
-    let qemu_blind =
-        wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet lockdown=confidentiality'");
+    let qemu_blind = wrapped_qemu(
+        &place,
+        "-append 'console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet lockdown=confidentiality'",
+    );
     let words = format!("--machine tcg --layers --root 9p --ignore-failure --qemu {}", qemu_blind.display());
     let outcome = exec(&place, &words, &["sh", "-c", "echo out; exit 3"]).outcome().exits(3).says("wall time");
     outcome.says("requests were not traced").says("vmtax get kernel");

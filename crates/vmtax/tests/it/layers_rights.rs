@@ -51,7 +51,10 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
     kernel();
     let place = Place::new();
     // A tracefs that is there already, but none: the guest's kernel has no place of that name to mount it on.
-    let qemu = wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet lockdown=confidentiality'");
+    let qemu = wrapped_qemu(
+        &place,
+        "-append 'console=ttyS0 panic=-1 no_timer_check cryptomgr.notests quiet lockdown=confidentiality'",
+    );
     let plan = layers_plan(&place, 60, &format!("[guest]\nqemu = '{}'", qemu.display()));
     let run = place.vmtax("layers --json --dir").arg(place.runs()).arg(plan);
     let report = json(&run.succeeds().stdout);

@@ -25,6 +25,7 @@ pub(super) fn disks(window: &Window, before: &[DiskCounters], after: &[DiskCount
             io,
             device: between(&old.device, &disk.device),
             davg_ns: served.and_then(|(_, own)| own.mean_ns),
+            davg_needs_requests: served.is_some_and(|(_, own)| own.mean_ns.is_none() && own.per_s > 0.0),
             kavg_ns: served.and_then(|(io, own)| kavg(window, io, own)),
         })
     };

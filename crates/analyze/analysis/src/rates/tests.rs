@@ -102,7 +102,9 @@ fn the_time_at_the_device_is_the_vms_only_where_the_disk_is_the_device() {
 fn a_time_in_ticks_is_known_after_enough_requests_only() {
     let of = |requests, ms| {
         let volume = device(requests, ms).map(|device| BlockDevice { tick_ns: 4_000_000, ..device });
-        served(None, volume).davg_ns
+        let disk = served(None, volume);
+        assert_eq!(disk.davg_needs_requests, disk.davg_ns.is_none());
+        disk.davg_ns
     };
     assert_eq!((of(200, 1600), of(20, 160)), (Some(8e6), None));
     assert_eq!((of(200, 80), of(20_000, 8_000), of(200_000, 80_000)), (None, None, Some(4e5)));

@@ -117,7 +117,7 @@ pub const TOP_COLUMNS: &[TopColumn] = &[
     TopColumn {
         name: "DAVG",
         what: "mean time of requests at the host's device, of the slowest disk that is itself a block device",
-        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms. Of several disks the largest. A file's device counts the requests of all its users: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
+        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms; of volumes (LVM, RAID) in ticks of the kernel's clock, so that the figure needs many requests. Of several disks the largest. A file's device counts the requests of all its users: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
         spare: 3,
         text: |vm| time(largest(vm, |disk| disk.davg_ns)),
         unknown: reason::no_device_time,

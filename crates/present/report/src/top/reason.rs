@@ -58,11 +58,11 @@ pub(super) fn no_device_time(vm: &VmRates, level: u8) -> String {
     if vm.disks.iter().any(|disk| disk.davg_ns.is_some()) {
         return "fewer than 10 requests, or they take longer at the device (DAVG) than in QEMU (BLKAVG)".to_owned();
     }
-    let next = format!("`vmtax layers --vm {}` traces the VM's requests", vm.argument());
-    format!(
-        "no disk with requests is itself a block device of the host, opened with O_DIRECT, whose time is known well enough (of volumes the \
-         kernel counts it in ticks); {next}"
-    )
+    let why = match vm.disks.iter().any(|disk| disk.davg_needs_requests) {
+        true => "the kernel counts the times of a volume's requests in ticks, too long for so few requests",
+        false => "no disk with requests is itself a block device of the host, opened with O_DIRECT",
+    };
+    format!("{why}; `vmtax layers --vm {}` traces the VM's requests", vm.argument())
 }
 
 pub(super) fn no_histograms(vm: &VmRates, level: u8) -> String {
