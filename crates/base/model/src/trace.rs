@@ -242,7 +242,7 @@ pub struct HostDisk {
     /// The device's number as the kernel's block events print it (`major << 20 | minor`); `None` where the file lies on
     /// no block device.
     pub device: Option<u64>,
-    /// Tells that the device has no request queue, as a logical volume, a RAID or a path of NVMe: its events are of bios.
+    /// Tells that the device has no request queue, as a logical volume or a RAID: its events are of bios.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_bio_based: bool,
     /// The file's extents, in order; empty where the file system has no FIEMAP.

@@ -55,6 +55,9 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     };
     let Some(whole) = whole_device(&folder(holder)) else { return Ok(HostDisk::default()) };
     extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(whole.start));
+    if whole.has_paths() {
+        return Ok(HostDisk::default());
+    }
     let WholeDevice { number, is_bio_based, .. } = whole;
     Ok(HostDisk { device: Some(number), is_bio_based, extents, descriptors: Vec::new() })
 }
@@ -73,6 +76,13 @@ pub(crate) struct WholeDevice {
     pub is_bio_based: bool,
     /// Its folder in /sys.
     folder: PathBuf,
+}
+
+impl WholeDevice {
+    /// Tells whether it is an NVMe disk of several paths: each of its bios becomes one of a path, and ends as that.
+    fn has_paths(&self) -> bool {
+        self.is_bio_based && self.folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"nvme"))
+    }
 }
 
 /// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed down: their
@@ -124,6 +134,9 @@ mod tests {
         put("vdb/dev", "254:16\n");
         put("dm-0/dev", "253:0\n");
         put("md0/dev", "9:0\n");
+        put("nvme0n1/dev", "259:0\n");
+        put("nvme1n1/dev", "259:1\n");
+        put("nvme1n1/mq/0/nr_tags", "256\n");
         for (upper, lower) in [("dm-0", "vda/vda1"), ("md0", "vda"), ("md0", "vdb")] {
             let slaves = root.path().join(upper).join("slaves");
             fs::create_dir_all(&slaves).unwrap();
@@ -143,6 +156,8 @@ mod tests {
         assert_eq!(of("vda/vda1"), Some((254, 2048 * 512, false)));
         assert_eq!(of("dm-0"), Some((253, 0, true)));
         assert_eq!(of("none"), None);
+        let has_paths = |name: &str| whole_device(&root.path().join(name)).unwrap().has_paths();
+        assert_eq!([has_paths("dm-0"), has_paths("nvme0n1"), has_paths("nvme1n1")], [false, true, false]);
     }
 
     #[test]

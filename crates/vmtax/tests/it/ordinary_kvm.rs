@@ -64,15 +64,20 @@ impl Guest {
 
     /// The findings of a command about it.
     fn findings(&self, command: &str) -> Value {
-        let folder = tempfile::tempdir().unwrap();
-        let words = format!("{command} --json --output {}", folder.path().join("out").display());
-        json(&self.place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["findings"].clone()
+        findings(&self.place, command)
     }
 
     fn pid(&self) -> u32 {
         let file = PathBuf::from(format!("/run/libvirt/qemu/{}.pid", self.name()));
         fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
+}
+
+/// The findings of a command that makes a recording.
+fn findings(place: &Place, command: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let words = format!("{command} --json --output {}", folder.path().join("out").display());
+    json(&place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["findings"].clone()
 }
 
 /// One whose guest reads and writes its disks on virtio-blk, virtio-scsi and SATA, 50, 25 and 15 requests a second.

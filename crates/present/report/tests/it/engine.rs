@@ -48,10 +48,10 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
         table.rows.clear();
         of(table.rows([vec!["a name of some length", "11.00 µs", interval, "–"]]))
     };
-    assert!(text(&with("10.00 to 12.00 µs"), 30).ends_with("\nToo narrow for: interval.\n"));
+    assert!(text(&with("10.00 to 12.00 µs"), 40).ends_with("\nToo narrow for: interval.\n"));
     let unknown = [with("–"), of(table())];
     assert!(
-        unknown.iter().all(|report| !text(report, 30).contains("narrow")),
+        unknown.iter().all(|report| !text(report, 40).contains("narrow")),
         "no figure is left out, or none is named"
     );
     assert!(!text(&with("10.00 to 12.00 µs"), 80).contains("narrow"));

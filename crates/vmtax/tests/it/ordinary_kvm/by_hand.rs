@@ -1,6 +1,6 @@
 //! A VM that somebody started by hand: its disks are volumes of the device mapper, its packets go over vhost-net, a vCPU computes.
 
-use super::{GUEST, LIMIT_S};
+use super::{GUEST, LIMIT_S, findings};
 use crate::common::traces::{traces_of, tracing};
 use crate::common::{Ends, Place, json, number, until};
 use serde_json::Value;
@@ -34,8 +34,6 @@ fn started(program: &str, arguments: &[&str]) -> Ends {
 struct ByHand {
     place: Place,
     qemu: Ends,
-    /// Of the volumes, three parts of one disk.
-    _disk: PathBuf,
 }
 
 impl ByHand {
@@ -65,7 +63,7 @@ impl ByHand {
         let load = format!("load=disk:/dev/vda:20:60 load=disk:/dev/vdb:20:60 load=cpu address={ADDRESS}");
         let more = "-netdev tap,id=n,ifname=hand0,script=no,downscript=no,vhost=on -device virtio-net-pci,netdev=n";
         let qemu = guest(&place, "web", &[&exact, file.to_str().unwrap()], &load, more);
-        ByHand { place, qemu, _disk: disk }
+        ByHand { place, qemu }
     }
 
     fn pid(&self) -> u32 {
@@ -77,12 +75,6 @@ impl ByHand {
         let named =
             |task: &fs::DirEntry| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name));
         tasks.into_iter().find(named).unwrap().file_name().into_string().unwrap()
-    }
-
-    fn findings(&self, command: &str) -> Value {
-        let folder = tempfile::tempdir().unwrap();
-        let words = format!("{command} --json --output {}", folder.path().join("out").display());
-        json(&self.place.vmtax(&words).start(LIMIT_S).outcome().exits(0).stdout)["findings"].clone()
     }
 }
 
@@ -206,7 +198,7 @@ fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
 #[ignore = "needs the box"]
 fn requests_of_a_volume_and_of_a_file_on_one_are_followed_to_it() {
     let vm = by_hand();
-    let found = vm.findings(&format!("layers --vm {} --duration 6", vm.pid()));
+    let found = findings(&vm.place, &format!("layers --vm {} --duration 6", vm.pid()));
     let requests: Vec<&Value> =
         found["requests"].as_array().unwrap().iter().filter(|of_kind| of_kind["kind"] != "flush").collect();
     assert_eq!(requests.len(), 4, "reads and writes of both disks: {found:#}");
@@ -235,7 +227,7 @@ fn a_vhost_worker_that_gets_no_cpu_is_found() {
         host("chrt", &["-i", "-p", "0", &worker]);
         let busy = || started("timeout", &["200", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
         let _load = [busy(), busy()];
-        vm.findings(&format!("diagnose {} --duration 6", vm.pid()))
+        findings(&vm.place, &format!("diagnose {} --duration 6", vm.pid()))
     };
     host("chrt", &["-o", "-p", "0", &worker]);
     for thread in [&worker, &vcpu] {
