@@ -39,7 +39,6 @@ BOX_LOADS = {
     "cpu": ["cpu"],
     "read": ["disk:/dev/vda:0:100"],
     "write": ["disk:/dev/vda:0:0"],
-    "two-disks": ["disk:/dev/vda:0:100", "disk:/dev/vdb:0:100"],
 }
 
 
