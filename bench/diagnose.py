@@ -35,10 +35,10 @@ MIB = 1 << 20
 
 # What the box's guest does for each kind of work: see box/guest-init.
 BOX_LOADS = {
-    "idle": ["idle"],
-    "cpu": ["cpu"],
-    "read": ["disk:/dev/vda:0:100"],
-    "write": ["disk:/dev/vda:0:0"],
+    "idle": "idle",
+    "cpu": "cpu",
+    "read": "disk:/dev/vda:0:100",
+    "write": "disk:/dev/vda:0:0",
 }
 
 
@@ -198,24 +198,16 @@ class Bench:
         pid = self.vm("-machine", "q35,accel=kvm", "-bios", "/usr/share/qemu/qboot.rom", "-cpu", CPU_MODEL, "-m", memory, "-kernel", self.kernel,
                       "-initrd", self.initramfs, "-append", line, "-serial", f"file:{log}", *words, **more)
         wanted = "ready" if work in ("9p", "virtiofs") else f"work {work}\n"
-        timeout = time.monotonic() + 60
-        while wanted not in read(log):
-            if time.monotonic() > timeout:
-                raise NotPlanted(f"no \"{wanted}\" of the guest: {read(log)[-300:]}")
-            time.sleep(0.2)
+        printed(log, wanted, 60)
         return pid
 
-    def box_linux(self, loads, *words, **more):
+    def box_linux(self, load, *words, **more):
         """The guest of the box, whose kernel is a distribution's."""
         log = self.path(f"console{self.number + 1}")
-        line = "console=ttyS0 quiet mitigations=off " + " ".join(f"load={load}" for load in loads)
+        line = f"console=ttyS0 quiet mitigations=off load={load}"
         pid = self.vm("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "384", "-kernel", f"{self.box_guest}/vmlinuz",
                       "-initrd", f"{self.box_guest}/initramfs", "-append", line, "-serial", f"file:{log}", *words, **more)
-        timeout = time.monotonic() + 120
-        while "guest is up" not in read(log):
-            if time.monotonic() > timeout:
-                raise NotPlanted(f"the guest of the box is not up: {read(log)[-300:]}")
-            time.sleep(0.2)
+        printed(log, "guest is up", 120)
         return pid
 
     def disk(self, name, options, size=64 * MIB):
@@ -247,6 +239,15 @@ def read(path):
             return file.read()
     except OSError:
         return ""
+
+
+def printed(log, wanted, seconds):
+    """Waits until a guest's console has this."""
+    timeout = time.monotonic() + seconds
+    while wanted not in read(log):
+        if time.monotonic() > timeout:
+            raise NotPlanted(f"no \"{wanted}\" of the guest: {read(log)[-300:]}")
+        time.sleep(0.2)
 
 
 def accepts(path):

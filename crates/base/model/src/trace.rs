@@ -110,11 +110,6 @@ impl Role {
         matches!(self, Role::Main | Role::Vcpu(_) | Role::Iothread(_))
     }
 
-    /// Returns true for a thread that serves devices of the guest: not for those of the pool, which come and go.
-    pub fn serves(&self) -> bool {
-        matches!(self, Role::Main | Role::Iothread(_) | Role::Vhost)
-    }
-
     /// By the name of a thread, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for
     /// one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
     pub fn of_thread_name(name: &str) -> Role {

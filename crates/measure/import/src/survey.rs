@@ -90,7 +90,7 @@ pub(crate) fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 }
             }
             Some(KernelEvent::SysEnter { .. }) => survey.has_calls = true,
-            Some(KernelEvent::BlockIssue(request)) if !request.is_bio => {
+            Some(KernelEvent::BlockIssue(request)) => {
                 let known = survey.block_devices.contains_key(&request.device);
                 if known || survey.block_devices.len() < MAX_DEVICES {
                     *survey.block_devices.entry(request.device).or_default() += 1;

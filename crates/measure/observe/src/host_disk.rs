@@ -34,14 +34,14 @@ pub fn host_disk_in_use(path: &Path) -> Result<HostDisk, ProbeError> {
 /// The number of the block device at `path`, as the kernel's block events print it; `None` where no block device is there.
 pub fn block_device_number(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
-    Some(kernel_number(rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev())))
+    Some(number(data.rdev()))
 }
 
 /// The number of the whole device that the file at `path`, or the block device there, has its bytes on in the end: beneath partitions,
 /// logical volumes and the like. `None` where there are several, or none.
 pub fn lowest_device(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
-    lowest(&folder(if data.file_type().is_block_device() { data.rdev() } else { data.dev() }))
+    lowest(&folder(number(if data.file_type().is_block_device() { data.rdev() } else { data.dev() })))
 }
 
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
@@ -53,28 +53,31 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     } else {
         (data.dev(), fiemap::extents(&file, data.len(), flush))
     };
-    let Some(whole) = whole_device(&folder(holder)) else { return Ok(HostDisk::default()) };
-    extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(whole.start));
-    if whole.has_paths() {
-        return Ok(HostDisk::default());
-    }
-    let WholeDevice { number, is_bio_based, .. } = whole;
+    let whole = whole_device(&folder(number(holder))).filter(|whole| !whole.has_paths());
+    let Some(WholeDevice { number, start, is_bio_based, .. }) = whole else { return Ok(HostDisk::default()) };
+    extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start));
     Ok(HostDisk { device: Some(number), is_bio_based, extents, descriptors: Vec::new() })
 }
 
-fn folder(number: u64) -> PathBuf {
-    format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)).into()
+/// Returns a device's number as the kernel's block events print it, by that of `stat`.
+fn number(device: u64) -> u64 {
+    kernel_number(rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// Returns the folder in /sys of the device with this number.
+pub(crate) fn folder(number: u64) -> PathBuf {
+    format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff).into()
 }
 
 /// A block device that is no partition.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WholeDevice {
-    /// As the kernel's block events print it.
+struct WholeDevice {
+    /// The number as the kernel's block events print it.
     number: u64,
-    /// Where in it the partition begins that was asked about, in bytes.
+    /// Begin of the partition that was asked about, in bytes.
     start: u64,
-    pub is_bio_based: bool,
-    /// Its folder in /sys.
+    is_bio_based: bool,
+    /// The folder in /sys.
     folder: PathBuf,
 }
 
@@ -87,7 +90,7 @@ impl WholeDevice {
 
 /// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed down: their
 /// requests are the VM's, and where those of the lower one lie is in a table.
-pub(crate) fn whole_device(folder: &Path) -> Option<WholeDevice> {
+fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let mut folder = fs::canonicalize(folder).ok()?;
     let mut start = 0;
     if folder.join("partition").exists() {
@@ -97,9 +100,14 @@ pub(crate) fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let number = fs::read_to_string(folder.join("dev")).ok()?;
     let (major, minor) = number.trim().split_once(':')?;
     let number = kernel_number(major.parse().ok()?, minor.parse().ok()?);
-    // Its hardware queues: since Linux 5.0 every device has some that takes requests.
-    let is_bio_based = !folder.join("mq").exists();
-    Some(WholeDevice { number, start, is_bio_based, folder })
+    Some(WholeDevice { number, start, is_bio_based: is_bio_based(&folder), folder })
+}
+
+/// Tells whether the device with this folder, a disk or a partition, takes bios and no requests: since Linux 5.0 every other one has
+/// hardware queues.
+pub(crate) fn is_bio_based(folder: &Path) -> bool {
+    let disk = if folder.join("partition").exists() { folder.parent().unwrap_or(folder) } else { folder };
+    !disk.join("mq").exists()
 }
 
 /// Returns the device beneath a partition or a device on top of others, as far as there is one alone.

@@ -221,7 +221,7 @@ impl ProbeSet {
 /// What lies behind a guest's device on the host.
 #[derive(Debug, Clone, Copy)]
 pub enum HostDevice<'a> {
-    /// What is beneath its disks.
+    /// The devices beneath its disks.
     Blocks(&'a [&'a HostDisk]),
     /// The interfaces behind its network cards: taps, or the loopback device of the server's network; none where packets are not
     /// followed beyond QEMU.
@@ -229,7 +229,7 @@ pub enum HostDevice<'a> {
 }
 
 impl HostDevice<'_> {
-    /// What its events of a scope have in common; `None` where there is no device that has such.
+    /// Returns what its events of a scope have in common; `None` where there is no device that has such.
     fn filter(self, of: Scope) -> Option<String> {
         let any: Vec<String> = match self {
             HostDevice::Blocks(disks) => {
@@ -238,10 +238,7 @@ impl HostDevice<'_> {
                 let devices: BTreeSet<u64> = such.filter_map(|disk| disk.device).collect();
                 devices.iter().map(|device| format!("dev == {device}")).collect()
             }
-            HostDevice::Interfaces(names) if of == Scope::Device => {
-                names.iter().map(|name| format!("name == \"{name}\"")).collect()
-            }
-            HostDevice::Interfaces(_) => Vec::new(),
+            HostDevice::Interfaces(names) => names.iter().map(|name| format!("name == \"{name}\"")).collect(),
         };
         (!any.is_empty()).then(|| any.join(" || "))
     }

@@ -1,7 +1,7 @@
 //! `vmtax top` beside QEMUs that others started, with planted causes.
 
 use crate::common::boot_guest::{BootGuest, random_requests};
-use crate::common::{Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, virsh};
+use crate::common::{Busy, Domain, Ends, Place, Quota, Signal, json, skipped, until, until_near, virsh};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -103,13 +103,7 @@ fn figures_are_those_of_a_known_load_beside_another_vm() {
         ]
         .map(|(name, found, truth, least)| (name, found.as_f64().unwrap(), truth, least))
     };
-    let is_near =
-        |(_, found, truth, least): &(&str, f64, f64, f64)| (found - truth).abs() <= (truth * 0.05).max(*least);
-    let mut tries = vec![compared()];
-    while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
-        tries.push(compared());
-    }
-    assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
+    until_near(compared);
 }
 
 #[test]

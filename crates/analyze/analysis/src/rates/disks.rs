@@ -74,7 +74,7 @@ fn device(window: &Window, before: &BlockDevice, after: &BlockDevice) -> DeviceR
     let requests = after.requests.saturating_sub(before.requests);
     let ns = after.total_ms.saturating_sub(before.total_ms) as f64 * 1e6;
     let mean = ns / requests as f64;
-    // A time in ticks is wrong by half a tick at most (one standard deviation): of the mean twice that is shown.
+    // The standard deviation of a time in ticks is half a tick at most: this is twice that of the mean.
     let error = after.tick_ns as f64 / (requests as f64).sqrt();
     let is_known = requests > 0 && error <= MAX_ERROR * mean;
     DeviceRates { name: after.name.clone(), per_s: requests as f64 / window.seconds, mean_ns: is_known.then_some(mean) }

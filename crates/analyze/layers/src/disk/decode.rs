@@ -13,7 +13,7 @@ pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<GuestE
     else {
         return None;
     };
-    (request.device == disk.device && !request.is_bio).then_some(())?;
+    (request.device == disk.device).then_some(())?;
     let offset = place(range(request));
     Some(match event {
         KernelEvent::BlockInsert(_) => GuestEvent::Insert { offset },
@@ -27,14 +27,17 @@ pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<GuestE
 
 /// The bytes of the host's device that a request transfers.
 pub(crate) fn on_device(event: KernelEvent<'_>, disk: &HostDisk) -> Option<Mark> {
-    match event {
-        KernelEvent::BlockInsert(request) | KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request) => {
-            let (offset, bytes) = range(request)?;
-            let is_of_disk = disk.device == Some(request.device) && disk.is_bio_based == request.is_bio;
-            is_of_disk.then(|| Mark::range(offset, bytes))
+    let request = match event {
+        KernelEvent::BlockInsert(request) | KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request)
+            if !disk.is_bio_based =>
+        {
+            request
         }
-        _ => None,
-    }
+        KernelEvent::BioQueue(request) | KernelEvent::BioComplete(request) if disk.is_bio_based => request,
+        _ => return None,
+    };
+    let (offset, bytes) = range(request)?;
+    (disk.device == Some(request.device)).then(|| Mark::range(offset, bytes))
 }
 
 /// Where a guest's request is. One about no bytes is issued at sector 0, and completes at -1.

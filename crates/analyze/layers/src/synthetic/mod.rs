@@ -102,8 +102,8 @@ pub fn facts() -> TraceFacts {
         moments: Vec::new(),
         kvm_offset: None,
         host_disk: HostDisk {
-            is_bio_based: false,
             device: Some(1),
+            is_bio_based: false,
             // In two halves that lie the other way round.
             extents: vec![
                 Extent { file: 0, device: ON_DEVICE + (1 << 20), length: 1 << 20 },

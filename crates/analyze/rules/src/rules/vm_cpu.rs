@@ -111,8 +111,9 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
     source: CPUSET,
     evaluate: |evidence| {
         let found = |vm: &VmRates| {
-            let serving = vm.threads.iter().filter(|thread| thread.role.serves() && thread.ready > thread.run);
-            let most = serving.max_by(|a, b| a.ready.total_cmp(&b.ready))?;
+            let serves = |role: &Role| matches!(role, Role::Main | Role::Iothread(_) | Role::Vhost);
+            let waiting = vm.threads.iter().filter(|thread| serves(&thread.role) && thread.ready > thread.run);
+            let most = waiting.max_by(|a, b| a.ready.total_cmp(&b.ready))?;
             let gain = run_queue_wait(most.ready, vm.throttled, MIN_READY)?;
             let text = format!(
                 "The {} (TID {}) waits for a host CPU {} of the time, and runs {}: its devices wait with it.",
@@ -204,7 +205,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {
-        let serves = |thread: &&ThreadRates| thread.role.serves() && thread.role != Role::Vhost;
+        let serves = |thread: &&ThreadRates| matches!(thread.role, Role::Main | Role::Iothread(_));
         let busy =
             |vm: &'_ VmRates| vm.threads.iter().find(|thread| serves(thread) && thread.run >= BUSY_THREAD).cloned();
         let finding = |(vm, thread): (&VmRates, ThreadRates)| Finding {

@@ -30,7 +30,7 @@ pub enum Scope {
     Qemu,
     /// Of the host's device behind the guest's: the block device that holds the disk, or the tap.
     Device,
-    /// Of the block device that holds the disk, where that has no request queue.
+    /// The block device that holds the disk, where that has no request queue.
     BioDevice,
 }
 

@@ -34,10 +34,14 @@ pub enum KernelEvent<'a> {
     },
     /// `block_rq_insert`: a request is queued.
     BlockInsert(BlockRequest<'a>),
-    /// `block_rq_issue`, `block_bio_queue`: a request goes to the driver.
+    /// `block_rq_issue`: a request goes to the driver.
     BlockIssue(BlockRequest<'a>),
-    /// `block_rq_complete`, `block_bio_complete`.
+    /// `block_rq_complete`.
     BlockComplete(BlockRequest<'a>),
+    /// `block_bio_queue`: a bio goes to a device. One with a request queue makes it a part of a request.
+    BioQueue(BlockRequest<'a>),
+    /// `block_bio_complete`.
+    BioComplete(BlockRequest<'a>),
     /// A tracepoint of the network stack: a packet passes it.
     Packet(Packet),
     /// `irq_handler_entry`.
@@ -125,8 +129,6 @@ pub struct BlockRequest<'a> {
     pub sectors: u64,
     /// What it asks for (`blk_fill_rwbs`); empty where the record does not say.
     pub rwbs: &'a [u8],
-    /// Tells that it is a bio, which becomes a part of a request where the device has a request queue.
-    pub is_bio: bool,
 }
 
 /// A packet in a kernel's network stack.
@@ -202,11 +204,7 @@ impl<'a> Record<'_, 'a> {
     fn request(&self) -> Option<BlockRequest<'a>> {
         let (device, sector, sectors) = (self.number(0)?, self.number(1)?, self.number(2)?);
         let rwbs = self.fields[3].and_then(|rwbs| rwbs.bytes(self.data)).unwrap_or_default();
-        Some(BlockRequest { device, sector, sectors, rwbs, is_bio: false })
-    }
-
-    fn bio(&self) -> Option<BlockRequest<'a>> {
-        Some(BlockRequest { is_bio: true, ..self.request()? })
+        Some(BlockRequest { device, sector, sectors, rwbs })
     }
 
     /// An access to the address that is the first field, if it is known what it does.
@@ -235,8 +233,8 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     ("block", "block_rq_insert", BLOCK, |r| Some(KernelEvent::BlockInsert(r.request()?))),
     ("block", "block_rq_issue", BLOCK, |r| Some(KernelEvent::BlockIssue(r.request()?))),
     ("block", "block_rq_complete", BLOCK, |r| Some(KernelEvent::BlockComplete(r.request()?))),
-    ("block", "block_bio_queue", BLOCK, |r| Some(KernelEvent::BlockIssue(r.bio()?))),
-    ("block", "block_bio_complete", BLOCK, |r| Some(KernelEvent::BlockComplete(r.bio()?))),
+    ("block", "block_bio_queue", BLOCK, |r| Some(KernelEvent::BioQueue(r.request()?))),
+    ("block", "block_bio_complete", BLOCK, |r| Some(KernelEvent::BioComplete(r.request()?))),
     ("net", "net_dev_queue", PACKET, packet),
     ("net", "net_dev_start_xmit", PACKET, packet),
     ("net", "napi_gro_receive_entry", PACKET, packet),

@@ -1,20 +1,19 @@
 //! Counters of a block device.
 
-use crate::host_disk::whole_device;
+use crate::host_disk;
 use rustix::time::{ClockId, clock_getres};
 use std::fs;
 use vmtax_model::BlockDevice;
 
 /// The counters of a block device by its number, as the kernel's block events print it; `None` where there is none.
 pub fn block_device(number: u64) -> Option<BlockDevice> {
-    let (major, minor) = (number >> 20, number & 0xf_ffff);
-    let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let folder = fs::canonicalize(host_disk::folder(number)).ok()?;
     let (requests, total_ms) = stat(&fs::read_to_string(folder.join("stat")).ok()?)?;
-    let tick_ns = if whole_device(&folder)?.is_bio_based { tick_ns() } else { 0 };
+    let tick_ns = if host_disk::is_bio_based(&folder) { tick_ns() } else { 0 };
     Some(BlockDevice { name: folder.file_name()?.to_str()?.to_owned(), requests, total_ms, tick_ns })
 }
 
-/// How long a tick of the kernel's clock is.
+/// Returns the length of a tick of the kernel's clock.
 fn tick_ns() -> u64 {
     let tick = clock_getres(ClockId::MonotonicCoarse);
     (tick.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(tick.tv_nsec as u64)

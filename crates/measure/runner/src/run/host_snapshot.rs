@@ -1,4 +1,4 @@
-//! What a trial takes of the host: its clocks and counters before, and after.
+//! The host's clocks and counters before a trial, and what has changed after it.
 
 use super::write_trial::TrialNotes;
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ impl HostSnapshot {
         HostSnapshot { started, clock, host, machine: machine.cpu_time() }
     }
 
-    /// What the trial took of the host; `cpu_seconds`: what its command took, where that is known.
+    /// Returns what the trial took of the host. `cpu_seconds` is what its command took, where that is known.
     pub fn notes(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
         let wall_s = self.clock.elapsed().as_secs_f64();
         let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;

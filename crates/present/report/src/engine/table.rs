@@ -15,7 +15,7 @@ pub struct Table {
     pub most: usize,
     /// Whether columns that do not fit follow in a further table under the same first column.
     pub parts: bool,
-    /// Whether it names the columns that gave way, where nothing else on the page has what they say.
+    /// Tells whether it names the columns that gave way, where nothing else on the page has what they say.
     pub names_left_out: bool,
     /// What its signs mean and what it leaves out.
     pub notes: Vec<String>,
@@ -210,7 +210,7 @@ impl Table {
         Table { parts: true, ..self }
     }
 
-    /// The same, which names the columns that do not fit.
+    /// Returns the table as one that names the columns that do not fit.
     pub fn naming_left_out(self) -> Table {
         Table { names_left_out: true, ..self }
     }

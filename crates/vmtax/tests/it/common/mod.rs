@@ -21,7 +21,7 @@ pub use plant::{
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 pub use shared::{copy, lock, shared, shared_recording};
 pub use terminal::terminal;
-pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, virsh};
+pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, until_near, virsh};
 
 use serde_json::Value;
 use std::cell::RefCell;

@@ -2,6 +2,7 @@
 
 use super::{Place, is_root, json, lock, skipped};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,13 +23,32 @@ pub fn until<T>(what: &str, holds: impl Fn() -> Option<T>) -> T {
     }
 }
 
+/// A figure: its name, what was found, the truth, and the least distance that counts.
+pub type Compared = (&'static str, f64, f64, f64);
+
+/// Compares figures until each is within 5 % of its truth, or at the least distance, five times at most; returns the tries.
+pub fn until_near<const N: usize>(compared: impl Fn() -> [Compared; N]) -> Vec<[Compared; N]> {
+    let is_near = |(_, found, truth, least): &Compared| (found - truth).abs() <= (truth * 0.05).max(*least);
+    let mut tries = vec![compared()];
+    while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
+        tries.push(compared());
+    }
+    assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
+    tries
+}
+
 /// A process that ends with the value.
 pub struct Ends(pub Child);
 
 impl Ends {
     pub fn start(program: &str, words: &str) -> Ends {
+        Ends::start_with(program, words.split_whitespace())
+    }
+
+    /// Starts it with arguments that may have blanks.
+    pub fn start_with(program: &str, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ends {
         let mut command = Command::new(program);
-        command.args(words.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ends(command.spawn().unwrap())
     }
 }

@@ -2,17 +2,17 @@
 
 use super::{GUEST, LIMIT_S, findings};
 use crate::common::traces::{traces_of, tracing};
-use crate::common::{Ends, Place, json, number, until};
+use crate::common::{Ends, Place, json, number, until, until_near};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The address of its network card.
 const ADDRESS: &str = "10.9.0.2";
-/// How much longer a request takes on each volume.
+/// Delay of each request to a volume.
 const DELAY_MS: u32 = 8;
 /// The size of each volume, sectors.
 const VOLUME: u32 = 128 << 11;
@@ -22,13 +22,6 @@ fn host(program: &str, arguments: &[&str]) -> String {
     let out = Command::new(program).args(arguments).output().unwrap();
     assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap().trim().to_owned()
-}
-
-/// Starts a program that ends with the value.
-fn started(program: &str, arguments: &[&str]) -> Ends {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Ends(command.spawn().unwrap())
 }
 
 struct ByHand {
@@ -98,7 +91,7 @@ fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> E
         words.extend(["-device".to_owned(), format!("virtio-blk-pci,drive=d{number}")]);
     }
     words.extend(["-append".to_owned(), format!("console=ttyS0 quiet mitigations=off {load}")]);
-    let qemu = started("qemu-system-x86_64", &words.iter().map(String::as_str).collect::<Vec<_>>());
+    let qemu = Ends::start_with("qemu-system-x86_64", words);
     until("the guest is up", || fs::read_to_string(&console).ok()?.contains("guest is up").then_some(()));
     qemu
 }
@@ -149,7 +142,7 @@ fn echoes() -> f64 {
 #[ignore = "needs the box"]
 fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
     let vm = by_hand();
-    let _ping = started("ping", &["-q", "-i", "0.05", "-w", "300", ADDRESS]);
+    let _ping = Ends::start("ping", &format!("-q -i 0.05 -w 300 {ADDRESS}"));
     let exits = Exits::of(&vm.thread("CPU 0/KVM"));
     let truth = || (Instant::now(), exits.count(), echoes());
     let compared = || {
@@ -172,26 +165,21 @@ fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
         let nic = &found["nics"][0];
         let packets_found = number(&nic["rx_packets_per_s"]) + number(&nic["tx_packets_per_s"]);
         [
-            ("EXIT/s", number(&found["exits"]["per_s"]), (exits_then - exits) / seconds),
-            ("DAVG", number(&found["disks"][0]["davg_ns"]), ns / n),
-            ("PKT/s", packets_found, (packets_then - packets) / seconds),
+            ("EXIT/s", number(&found["exits"]["per_s"]), (exits_then - exits) / seconds, 0.0),
+            ("DAVG", number(&found["disks"][0]["davg_ns"]), ns / n, 0.0),
+            ("PKT/s", packets_found, (packets_then - packets) / seconds, 0.0),
         ]
     };
-    let until_near = || {
-        let is_near = |(_, found, truth): &(&str, f64, f64)| (found - truth).abs() <= 0.05 * truth;
-        let mut tries = vec![compared()];
-        while tries.len() < 5 && !tries[tries.len() - 1].iter().all(is_near) {
-            tries.push(compared());
-        }
-        assert!(tries[tries.len() - 1].iter().all(is_near), "{tries:#?}");
+    let near_and_planted = || {
+        let tries = until_near(compared);
         // The load is the one that was planted.
         let least = tries.iter().map(|one| one[1].1).fold(f64::INFINITY, f64::min);
         assert!(least >= 0.5e6 * f64::from(DELAY_MS), "{tries:#?}");
     };
-    until_near();
+    near_and_planted();
     let load = "load=disk:/dev/vda:30:100 load=cpu";
     let _neighbour = guest(&vm.place, "neighbour", &["/dev/mapper/beside"], load, "");
-    until_near();
+    near_and_planted();
 }
 
 #[test]
@@ -221,11 +209,11 @@ fn a_vhost_worker_that_gets_no_cpu_is_found() {
     let vm = by_hand();
     let (worker, vcpu) = (vm.thread("vhost-"), vm.thread("CPU 0/KVM"));
     let found = {
-        let _ping = started("ping", &["-q", "-i", "0.05", "-w", "300", ADDRESS]);
+        let _ping = Ends::start("ping", &format!("-q -i 0.05 -w 300 {ADDRESS}"));
         host("taskset", &["-pc", "0", &vcpu]);
         host("taskset", &["-pc", "1", &worker]);
         host("chrt", &["-i", "-p", "0", &worker]);
-        let busy = || started("timeout", &["200", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
+        let busy = || Ends::start_with("timeout", ["200", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
         let _load = [busy(), busy()];
         findings(&vm.place, &format!("diagnose {} --duration 6", vm.pid()))
     };

@@ -134,7 +134,7 @@ impl Monitor {
         Ok(regions(&self.execute("query-pci")?, device))
     }
 
-    /// The same of the device at a path of QEMU's objects, which may have no ID.
+    /// Returns the regions of the device at a path of QEMU's objects, which may have no ID.
     pub(crate) fn regions_of_object(&self, path: &str) -> Result<Vec<(u64, u64)>, MachineError> {
         if let Some(id) = device_id(path) {
             return self.regions(id);
@@ -206,7 +206,7 @@ fn regions(buses: &Value, device: &str) -> Vec<(u64, u64)> {
     regions_of(devices(buses).into_iter().filter(|own| own["qdev_id"] == device))
 }
 
-/// Those of the device with a number (`devfn`: 8 for each slot, 1 for each function) on a bus.
+/// Returns the regions of the device with a number (`devfn`: 8 for each slot, 1 for each function) on a bus.
 fn regions_at(buses: &Value, bus: &Value, devfn: &Value) -> Vec<(u64, u64)> {
     let number = |device: &Value| Some((device["slot"].as_u64()? << 3) | device["function"].as_u64()?);
     let is_it = |device: &&Value| device["bus"] == *bus && number(device).is_some_and(|number| *devfn == number);
