@@ -21,6 +21,7 @@ pub const HOST_SETTING_FILES: &[&str] = &[
     "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
     "/sys/devices/system/cpu/smt/control",
     "/sys/devices/system/node/online",
+    "/sys/kernel/mm/ksm/run",
     "/sys/kernel/mm/transparent_hugepage/enabled",
     "/sys/module/kvm/parameters/halt_poll_ns",
     "/sys/module/kvm/parameters/nx_huge_pages",

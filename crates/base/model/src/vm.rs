@@ -1,6 +1,6 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
 
-use crate::{Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, ThreadGroup, Vmm};
+use crate::{Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, RunState, ThreadGroup, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,6 +25,9 @@ pub struct VmFacts {
     /// Signal or tracer that stopped its process; null while its threads may run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_stop: Option<ProcessStop>,
+    /// State of the guest by its monitor or libvirt; null where neither answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<RunState>,
     /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_failure: Option<KernelFailure>,
@@ -78,6 +81,7 @@ impl VmFacts {
             managed: None,
             accelerator: None,
             process_stop: None,
+            state: None,
             kernel_failure: None,
             vcpus: 0,
             memory: 0,

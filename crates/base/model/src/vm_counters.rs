@@ -111,6 +111,16 @@ pub enum RunState {
     Stopped(String),
 }
 
+impl RunState {
+    /// QEMU's word for the state in which the guest does not run; `None` while it does.
+    pub fn stopped(&self) -> Option<&str> {
+        match self {
+            RunState::Running => None,
+            RunState::Stopped(why) => Some(why),
+        }
+    }
+}
+
 /// A thread of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadCounters {

@@ -279,10 +279,7 @@ impl VmRates {
 
     /// Why the guest does not run, if it does not.
     pub fn stopped(&self) -> Option<&str> {
-        match &self.state {
-            Some(RunState::Stopped(why)) => Some(why),
-            _ => None,
-        }
+        self.state.as_ref().and_then(RunState::stopped)
     }
 
     /// Mean time of the requests of all disks as the guest sees them, ns: GAVG.

@@ -35,7 +35,12 @@ fn answer(vms: &[VmFacts]) -> String {
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
-    let stopped: Vec<String> = vms.iter().filter_map(|vm| stopped(vm, vms).or_else(|| panicked(vm, vms))).collect();
+    let clause = |vm| process_stopped(vm, vms).or_else(|| panicked(vm, vms)).or_else(|| guest_stopped(vm, vms));
+    let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
+    if stopped.len() > MOST_NAMED {
+        let more = stopped.split_off(MOST_NAMED - 1).len();
+        stopped.push(format!("{more} more do not run"));
+    }
     if !stopped.is_empty() {
         return format!("{}. {} on this host.", stopped.join("; "), counted(vms.len() as u64, "VM"));
     }
@@ -48,7 +53,7 @@ fn answer(vms: &[VmFacts]) -> String {
 }
 
 /// A clause that says that a VM's process is stopped, with the command that resumes it.
-fn stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
+fn process_stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
     let name = unique_name(vm, vms);
     Some(match vm.process_stop.as_ref()? {
         ProcessStop::Signal => {
@@ -62,6 +67,16 @@ fn stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
 fn panicked(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
     let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic)?;
     Some(format!("{}'s guest has panicked, its console ends with \"{}\"", unique_name(vm, vms), plain(&failure.line)))
+}
+
+/// A clause that says that a guest does not run because QEMU has stopped it.
+fn guest_stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
+    let name = unique_name(vm, vms);
+    Some(match vm.state.as_ref()?.stopped()? {
+        "paused" => format!("{name} is paused"),
+        "guest-panicked" => format!("{name}'s guest has panicked"),
+        state => format!("{name} does not run: its state is \"{}\"", plain(state)),
+    })
 }
 
 fn table(vms: &[VmFacts]) -> Table {

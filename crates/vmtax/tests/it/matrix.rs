@@ -2,7 +2,8 @@
 //! Those of other suites are fetched into the user's cache; one that cannot be reached is listed as skipped. Linux 6.1 and QEMU 7.2,
 //! Debian 12's own, are what all other tests have there. `make matrix` runs every QEMU with every kernel.
 
-use crate::common::{Outcome, Place, files_below, json, kernel, not_joined, number, passes, skipped, trials};
+use crate::common::boot_guest::{BootGuest, random_requests};
+use crate::common::{Outcome, Place, files_below, json, kernel, not_joined, number, passes, skipped, trials, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -191,7 +192,29 @@ fn on_kernel(index: usize, measures: &[fn(&Guest)]) {
 fn on_qemu(index: usize) {
     if let Some(guest) = Guest::with_qemu(qemus()[index]) {
         EVERYTHING[..2].iter().for_each(|measure| measure(&guest));
+        of_a_running_vm(qemus()[index]);
     }
+}
+
+/// Asks all that is asked of somebody's VM, which must go on running: QEMU 11.1.3 ends when it is asked for `x-query-virtio-status`.
+fn of_a_running_vm(qemu: &str) {
+    let place = Place::new();
+    let doctor = json(&place.vmtax("doctor --json --qemu").arg(qemu).succeeds().stdout);
+    let program = doctor["qemu"][0]["path"].as_str().unwrap();
+    let (sector, more) = (random_requests(false, &[0x80], 8, 14), "-device virtio-scsi-pci,id=scsi -device virtio-balloon");
+    let mut vm = BootGuest::start_by(&place, program, "runs", "tcg", &sector, "", more);
+    let monitor = place.path("runs.qmp");
+    until("its monitor is free", || vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok());
+    vm.ask("cont");
+    let pid = vm.pid();
+    place.vmtax("vms").succeeds();
+    let top = json(&place.vmtax(&format!("top {pid} --json --level 1 --samples 2 --interval 0.5")).succeeds().stdout.lines().last().unwrap());
+    // QEMU 7.2 is the first that counts requests in flight.
+    assert_eq!(top["vms"][0]["io"]["in_flight"].is_null(), qemu == "5.2" || qemu == "focal", "{top:#}");
+    for command in ["diagnose", "profile --vm", "layers --vm"] {
+        place.vmtax(&format!("{command} {pid} --duration 1 --output {}", &command[..3])).start(120).outcome().exits(0);
+    }
+    assert!(vm.is_running() && vm.ask("query-status")["running"] == true, "QEMU {qemu} has ended, or stopped its guest");
 }
 
 #[test]

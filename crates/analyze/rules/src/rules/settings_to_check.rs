@@ -3,7 +3,7 @@
 use crate::rule::{file_setting, instruction};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::bytes;
-use vmtax_model::{ChangeCost, Remedy, SettingPlace, VmRates, cpu_list};
+use vmtax_model::{Accelerator, ChangeCost, Remedy, SettingPlace, VmRates, cpu_list};
 
 /// A huge page of x86-64, bytes.
 const HUGE_PAGE: u64 = 2 << 20;
@@ -12,7 +12,7 @@ const LARGE_GUEST: u64 = 1 << 30;
 
 /// Every rule about a setting without a measured cost.
 pub(super) const SETTINGS: &[Rule] =
-    &[TRANSPARENT_HUGE_PAGES, HUGE_PAGE_POOL, NX_HUGE_PAGES, NUMA_NODE, NUMA_BALANCING];
+    &[TRANSPARENT_HUGE_PAGES, HUGE_PAGE_POOL, NX_HUGE_PAGES, NUMA_NODE, NUMA_BALANCING, KSM, NO_HALT_POLLING];
 
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
@@ -107,6 +107,44 @@ const NUMA_BALANCING: Rule = Rule {
     },
 };
 
+const KSM: Rule = Rule {
+    id: "setting-ksm",
+    finds: "a host that merges equal pages of its VMs' memory (KSM)",
+    remedies: &[file_setting!(
+        "Where memory is not short, stop merging; what is merged stays so until it is written to",
+        "/sys/kernel/mm/ksm/run",
+        "0",
+        "1"
+    )],
+    source: "Linux kernel documentation, Kernel Samepage Merging",
+    evaluate: |evidence| {
+        let is_on = value(evidence, "/sys/kernel/mm/ksm/run") == Some("1");
+        of_vm(evidence, is_on, |_| {
+            "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied.".to_owned()
+        })
+    },
+};
+
+const NO_HALT_POLLING: Rule = Rule {
+    id: "setting-no-halt-polling",
+    finds: "a KVM that does not poll before a halted vCPU of a running VM sleeps",
+    remedies: &[file_setting!(
+        "For guests that wake up often, and where host CPUs are free, let KVM poll; the default on x86 is 200,000 ns",
+        "/sys/module/kvm/parameters/halt_poll_ns",
+        "200000",
+        "0"
+    )],
+    source: "Linux kernel documentation, The KVM halt polling system",
+    evaluate: |evidence| {
+        let is_kvm = evidence.vm.is_some_and(|vm| vm.accelerator == Some(Accelerator::Kvm));
+        let is_off = value(evidence, "/sys/module/kvm/parameters/halt_poll_ns") == Some("0");
+        of_vm(evidence, is_kvm && is_off, |_| {
+            "KVM does not poll before a halted vCPU sleeps (halt_poll_ns is 0): the host's scheduler has to wake it each time."
+                .to_owned()
+        })
+    },
+};
+
 /// A finding where there is a running VM and the host is like that.
 fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: impl Fn(&VmRates) -> String) -> Vec<Finding> {
     evidence.vm.filter(|_| is_so).map(|vm| Finding::new(text(vm))).into_iter().collect()
@@ -126,7 +164,7 @@ fn nodes(evidence: &Evidence<'_>) -> usize {
 mod tests {
     use crate::test_evidence::host;
     use crate::{Evidence, evaluate, settings};
-    use vmtax_model::{MemoryRates, PinnedThread, VmRates, VmSettings};
+    use vmtax_model::{Accelerator, MemoryRates, PinnedThread, VmRates, VmSettings};
 
     fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
         let mut host = host();
@@ -135,7 +173,8 @@ mod tests {
         let pinned = PinnedThread { tid: 7, cpus: "0".to_owned() };
         let pinned = Some(pinned).filter(|_| is_pinned).into_iter().collect();
         let vm_settings = VmSettings { host_cpus: "0-7".to_owned(), pinned, ..VmSettings::default() };
-        let vm = VmRates { memory: 4 << 30, memory_use, settings: vm_settings, ..VmRates::default() };
+        let accelerator = Some(Accelerator::Kvm);
+        let vm = VmRates { accelerator, memory: 4 << 30, memory_use, settings: vm_settings, ..VmRates::default() };
         let evidence = Evidence { host: Some(&host), vm: Some(&vm), ..Evidence::default() };
         assert_eq!(evaluate(&evidence), [], "no cause, and nothing unhealthy");
         let found = settings(&evidence);
@@ -151,9 +190,12 @@ mod tests {
             ("/sys/module/kvm/parameters/nx_huge_pages", "Y"),
             ("/sys/devices/system/node/online", "0-1"),
             ("/proc/sys/kernel/numa_balancing", "1"),
+            ("/sys/kernel/mm/ksm/run", "1"),
+            ("/sys/module/kvm/parameters/halt_poll_ns", "0"),
         ];
-        assert_eq!(found(&all, false), ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node"]);
-        assert_eq!(found(&all[3..], true), ["numa-balancing"]);
+        let of_each_vm = ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node", "ksm", "no-halt-polling"];
+        assert_eq!(found(&all, false), of_each_vm);
+        assert_eq!(found(&all[3..5], true), ["numa-balancing"]);
     }
 
     #[test]
@@ -164,6 +206,8 @@ mod tests {
             ("/sys/module/kvm/parameters/nx_huge_pages", "N"),
             ("/sys/devices/system/node/online", "0"),
             ("/proc/sys/kernel/numa_balancing", "1"),
+            ("/sys/kernel/mm/ksm/run", "2"),
+            ("/sys/module/kvm/parameters/halt_poll_ns", "200000"),
         ];
         assert_eq!((found(&well, false), found(&well, true), found(&[], false)), (vec![], vec![], vec![]));
     }

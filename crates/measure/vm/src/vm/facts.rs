@@ -29,6 +29,7 @@ impl Vm {
             managed: self.process.managed(),
             accelerator,
             process_stop: process_stop(self.pid()),
+            state: self.run_state(),
             kernel_failure: kernel_failure(self.pid(), &mut self.process.consoles(&files, false)),
             vcpus,
             memory,

@@ -164,6 +164,7 @@ fn observed(folder: &Path) -> Recording {
         managed: None,
         accelerator: Some(Accelerator::Kvm),
         process_stop: None,
+        state: None,
         kernel_failure: None,
         vcpus: 1,
         memory: 1 << 30,

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_model::{
-    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome, Readiness, State, Summary,
-    Thresholds, WorkloadName,
+    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome, Readiness, RunState, State,
+    Summary, Thresholds, VmFacts, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};
@@ -179,6 +179,17 @@ fn hosts(pages: &mut Pages) {
         ("vms-one-of-two-in-full", vec![full, poor.clone()]),
         ("vms-none-in-full", vec![poor.clone(), poor]),
         ("vms-unsafe-and-common-names", named(&["b c", "$(x)", "-d", "same", "same"])),
+        (
+            "vms-that-do-not-run",
+            ["paused", "io-error", "guest-panicked"]
+                .into_iter()
+                .zip(200..)
+                .map(|(state, pid)| VmFacts {
+                    state: Some(RunState::Stopped(state.to_owned())),
+                    ..vm(pid, &format!("vm-{pid}"), &[])
+                })
+                .collect(),
+        ),
         ("vms-many", named(&["a", "b", "c", "d", "e", "f"])),
     ] {
         pages.terminal(name, &report::vms(&vms));

@@ -92,13 +92,26 @@ pub struct BootGuest {
 impl BootGuest {
     /// A paused VM of this name. It boots from `disk0`, a file with `options` of its drive, and has further arguments.
     pub fn start(place: &Place, name: &str, accelerator: &str, sector: &[u8], options: &str, more: &str) -> BootGuest {
+        BootGuest::start_by(place, "qemu-system-x86_64", name, accelerator, sector, options, more)
+    }
+
+    /// The same by a QEMU of another version.
+    pub fn start_by(
+        place: &Place,
+        program: &str,
+        name: &str,
+        accelerator: &str,
+        sector: &[u8],
+        options: &str,
+        more: &str,
+    ) -> BootGuest {
         let mut image = sector.to_vec();
         image.resize(16 << 20, 7);
         let file = place.put(&format!("{name}.raw"), &image);
         std::fs::File::open(&file).unwrap().sync_all().unwrap(); // its bytes have places on the device
         let socket = place.path(&format!("{name}.test"));
         let qmp = |socket: &Path| format!("unix:{},server=on,wait=off", socket.display());
-        let child = Command::new("qemu-system-x86_64")
+        let child = Command::new(program)
             .args(["-nodefaults", "-display", "none", "-m", "64", "-S", "-name", name])
             .args(["-machine", &format!("pc,accel={accelerator}")])
             .args(["-drive", &format!("if=none,id=d0,format=raw,file={}{options}", file.display())])

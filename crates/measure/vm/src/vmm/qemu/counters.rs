@@ -11,6 +11,8 @@ use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, 
 const KVM_STATS: [&str; 5] = ["exits", "halt_exits", "halt_wait_ns", "halt_poll_success_ns", "halt_poll_fail_ns"];
 /// Kinds of requests, as the keys of `query-blockstats` begin.
 pub(super) const KINDS: [&str; 3] = ["rd", "wr", "flush"];
+/// The last part of the path of a virtio device's own object.
+const BACKEND: &str = "/virtio-backend";
 /// More queues of a disk are not asked for.
 const MAX_QUEUES: u64 = 64;
 
@@ -65,16 +67,20 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     Ok(answers)
 }
 
-/// The virtio disks with the number of their queues, as far as QEMU tells (it does since 7.2).
+/// Returns the disks on virtio-blk with the number of their queues, by stable commands alone: `x-query-virtio-status`, which
+/// tells it too, ends a QEMU 11.1.3 by a failed assertion.
 pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
-    let Ok(all) = monitor.execute("x-query-virtio") else { return Vec::new() };
-    let disks = all.as_array().into_iter().flatten().filter(|device| device["name"] == "virtio-blk");
-    let queues = |device: &Value| {
-        let path = device["path"].as_str()?;
-        let status = monitor.execute_with("x-query-virtio-status", &json!({ "path": path })).ok()?;
-        Some((path.to_owned(), status["num-vqs"].as_u64()?.min(MAX_QUEUES)))
+    let Ok(stats) = monitor.execute("query-blockstats") else { return Vec::new() };
+    let of_virtio = disks(&stats).into_iter().map(|(path, _)| path).filter(|path| path.ends_with(BACKEND));
+    let paths: Vec<String> = of_virtio.collect();
+    let property = |path: &String, name| ("qom-get", json!({ "path": path, "property": name }));
+    let commands: Vec<_> = paths.iter().flat_map(|path| [property(path, "type"), property(path, "num-queues")]).collect();
+    let Ok(answers) = monitor.execute_all(&commands) else { return Vec::new() };
+    let queues = |answers: &[Result<Value, MachineError>]| match answers {
+        [Ok(kind), Ok(queues)] if kind == "virtio-blk-device" => Some(queues.as_u64()?.min(MAX_QUEUES)),
+        _ => None,
     };
-    disks.filter_map(queues).collect()
+    paths.into_iter().zip(answers.chunks(2)).filter_map(|(path, answers)| Some((path, queues(answers)?))).collect()
 }
 
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
