@@ -148,13 +148,16 @@ impl Exits<'_> {
         count >= MIN_EXITS && self.per_s(count) >= MIN_EXITS_PER_S
     }
 
+    /// Returns true where that many exits are known to take less of the vCPUs' time than a finding needs.
+    pub(crate) fn are_cheap(&self, count: u64) -> bool {
+        self.mean_ns > 0.0 && self.share(count) < MIN_EXITS_SHARE
+    }
+
     /// Returns whether that many exits take so much of the vCPUs' time that a restart of the VM is worth it.
     pub(crate) fn are_costly(&self, count: u64) -> bool {
-        let is_large = match self.mean_ns > 0.0 {
-            true => self.share(count) >= MIN_EXITS_SHARE,
-            false => self.per_s(count) >= MIN_UNTIMED_PER_S * self.vcpus.max(1) as f64,
-        };
-        self.many(count) && is_large
+        let is_untimed_and_rare =
+            self.mean_ns <= 0.0 && self.per_s(count) < MIN_UNTIMED_PER_S * self.vcpus.max(1) as f64;
+        self.many(count) && !self.are_cheap(count) && !is_untimed_and_rare
     }
 
     /// How much one of KVM's counters grew.

@@ -149,11 +149,11 @@ pub use tune::{
 pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
 pub use vm_counters::{
     BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters, KvmCounters,
-    LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo, RequestCounters, RunState, ThreadCounters,
-    VmCounters, VmSamples,
+    LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo, RequestCounters, ThreadCounters, VmCounters,
+    VmSamples,
 };
 pub use vm_diagnosis::VmDiagnosis;
-pub use vm_hang::{BlockedThread, ProcessStop};
+pub use vm_hang::{BlockedThread, ProcessStop, RunState};
 pub use vm_layers::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic, VmLayers, VmPackets,
     VmRequests, VmTrace,

@@ -457,7 +457,7 @@ pub struct ThreadCpuUse {
 }
 
 /// `observed.json` of a trial: what was observed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFacts {
     /// PID; 0 where unknown.
     pub pid: i32,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What is known of a virtual machine at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmFacts {
     /// Its process.
     pub pid: i32,
@@ -28,6 +28,9 @@ pub struct VmFacts {
     /// State of the guest by its monitor or libvirt; null where neither answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
+    /// Time within which the monitor did not answer, s, though no other client is known to be connected; null where it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor_timeout_s: Option<f64>,
     /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_failure: Option<KernelFailure>,
@@ -82,6 +85,7 @@ impl VmFacts {
             accelerator: None,
             process_stop: None,
             state: None,
+            monitor_timeout_s: None,
             kernel_failure: None,
             vcpus: 0,
             memory: 0,

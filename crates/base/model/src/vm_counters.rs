@@ -1,6 +1,6 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
-use crate::{BlockedThread, KernelFailure, Missing, ProcessStop, Role, VmFacts, VmSettings};
+use crate::{BlockedThread, KernelFailure, Missing, ProcessStop, Role, RunState, VmFacts, VmSettings};
 use serde::{Deserialize, Serialize};
 
 /// One sample. Counters grow from the start of their process, group or device; what could not be read is null.
@@ -99,26 +99,6 @@ pub struct GuestDiskCounters {
     pub requests: u64,
     /// Sum of their times, ms.
     pub total_ms: u64,
-}
-
-/// Whether a guest runs, as its monitor says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunState {
-    /// Its vCPUs may run.
-    Running,
-    /// They are stopped: `paused`, `prelaunch`, `io-error`, `postmigrate`, … as QEMU's `RunState` has it.
-    Stopped(String),
-}
-
-impl RunState {
-    /// QEMU's word for the state in which the guest does not run; `None` while it does.
-    pub fn stopped(&self) -> Option<&str> {
-        match self {
-            RunState::Running => None,
-            RunState::Stopped(why) => Some(why),
-        }
-    }
 }
 
 /// A thread of a VM.

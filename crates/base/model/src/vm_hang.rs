@@ -1,7 +1,27 @@
-//! States of a VMM's process in which its guest does not run.
+//! States in which a guest does not run: of the guest, by its monitor, and of the VMM's process.
 
 use crate::Role;
 use serde::{Deserialize, Serialize};
+
+/// Whether a guest runs, as its monitor says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// Its vCPUs may run.
+    Running,
+    /// They are stopped: `paused`, `prelaunch`, `io-error`, `postmigrate`, … as QEMU's `RunState` has it.
+    Stopped(String),
+}
+
+impl RunState {
+    /// QEMU's word for the state in which the guest does not run; `None` while it does.
+    pub fn stopped(&self) -> Option<&str> {
+        match self {
+            RunState::Running => None,
+            RunState::Stopped(why) => Some(why),
+        }
+    }
+}
 
 /// Cause of all threads of a process being stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

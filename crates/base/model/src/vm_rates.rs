@@ -282,6 +282,13 @@ impl VmRates {
         self.state.as_ref().and_then(RunState::stopped)
     }
 
+    /// Returns true where no vCPU ran in the interval, and nothing tells whether the guest is halted or paused.
+    pub fn may_be_paused(&self) -> bool {
+        let mut vcpus = self.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).peekable();
+        let is_unknown = self.state.is_none() && self.process_stop.is_none() && vcpus.peek().is_some();
+        is_unknown && vcpus.all(|vcpu| vcpu.run == 0.0 && vcpu.turns_per_s == 0.0)
+    }
+
     /// Mean time of the requests of all disks as the guest sees them, ns: GAVG.
     pub fn gavg_ns(&self) -> Option<f64> {
         let disks = &self.guest.as_ref()?.disks;

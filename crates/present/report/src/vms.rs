@@ -35,7 +35,12 @@ fn answer(vms: &[VmFacts]) -> String {
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
-    let clause = |vm| process_stopped(vm, vms).or_else(|| panicked(vm, vms)).or_else(|| guest_stopped(vm, vms));
+    let clause = |vm| {
+        process_stopped(vm, vms)
+            .or_else(|| panicked(vm, vms))
+            .or_else(|| guest_stopped(vm, vms))
+            .or_else(|| silent(vm, vms))
+    };
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
     if stopped.len() > MOST_NAMED {
         let more = stopped.split_off(MOST_NAMED - 1).len();
@@ -77,6 +82,12 @@ fn guest_stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
         "guest-panicked" => format!("{name}'s guest has panicked"),
         state => format!("{name} does not run: its state is \"{}\"", plain(state)),
     })
+}
+
+/// A clause that says that QEMU does not answer, of which vCPUs may still run.
+fn silent(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
+    let seconds = vm.monitor_timeout_s?;
+    Some(format!("QEMU of {} does not respond: QMP did not answer within {seconds} s", unique_name(vm, vms)))
 }
 
 fn table(vms: &[VmFacts]) -> Table {

@@ -204,18 +204,6 @@ fn a_qemu_that_the_kernel_does_not_run_is_named_first_with_where_it_waits() {
 }
 
 #[test]
-fn a_profile_of_a_paused_guest_says_that_it_is_paused() {
-    let place = Place::new();
-    let vm = BootGuest::start(&place, "paused", "tcg", &reading([0, 0]), "", "");
-    until("its monitor is free", || vmtax_vm::Vm::find(&place.path("paused.qmp").to_string_lossy()).ok());
-    vm.ask("cont");
-    vm.ask("stop");
-    place.vmtax(&format!("profile --vm {} --duration 1s --output out", vm.pid())).outcome();
-    let report = place.vmtax("report out").succeeds().shows("The guest is paused: no vCPU runs.");
-    assert!(!report.stdout.contains("idle (guest halted)") && !report.stdout.contains("mostly idle"), "{report}");
-}
-
-#[test]
 #[ignore = "needs root"]
 fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
     let place = Place::new();

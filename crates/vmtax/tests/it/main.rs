@@ -49,6 +49,7 @@ mod scale;
 mod share;
 mod share_faults;
 mod slurm;
+mod states;
 mod structure;
 mod top;
 mod top_screen;

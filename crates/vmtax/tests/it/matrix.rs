@@ -201,20 +201,24 @@ fn of_a_running_vm(qemu: &str) {
     let place = Place::new();
     let doctor = json(&place.vmtax("doctor --json --qemu").arg(qemu).succeeds().stdout);
     let program = doctor["qemu"][0]["path"].as_str().unwrap();
-    let (sector, more) = (random_requests(false, &[0x80], 8, 14), "-device virtio-scsi-pci,id=scsi -device virtio-balloon");
+    let (sector, more) =
+        (random_requests(false, &[0x80], 8, 14), "-device virtio-scsi-pci,id=scsi -device virtio-balloon");
     let mut vm = BootGuest::start_by(&place, program, "runs", "tcg", &sector, "", more);
     let monitor = place.path("runs.qmp");
     until("its monitor is free", || vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok());
     vm.ask("cont");
     let pid = vm.pid();
     place.vmtax("vms").succeeds();
-    let top = json(&place.vmtax(&format!("top {pid} --json --level 1 --samples 2 --interval 0.5")).succeeds().stdout.lines().last().unwrap());
+    let top = json(&place.vmtax(&format!("top {pid} --json --level 1 --duration 0.5")).succeeds().stdout);
     // QEMU 7.2 is the first that counts requests in flight.
     assert_eq!(top["vms"][0]["io"]["in_flight"].is_null(), qemu == "5.2" || qemu == "focal", "{top:#}");
     for command in ["diagnose", "profile --vm", "layers --vm"] {
         place.vmtax(&format!("{command} {pid} --duration 1 --output {}", &command[..3])).start(120).outcome().exits(0);
     }
-    assert!(vm.is_running() && vm.ask("query-status")["running"] == true, "QEMU {qemu} has ended, or stopped its guest");
+    assert!(
+        vm.is_running() && vm.ask("query-status")["running"] == true,
+        "QEMU {qemu} has ended, or stopped its guest"
+    );
 }
 
 #[test]

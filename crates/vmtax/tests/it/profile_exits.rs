@@ -72,7 +72,8 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_fix() {
     assert_eq!(exits["vcpus"].as_array().unwrap().len(), 1);
     assert_eq!(exits["vcpus"][0]["count"].as_u64().unwrap(), all, "{exits:#}");
     let costs = costs(&exits);
-    for cost in ["uart-polling", "vga-cursor", "pm-timer-clock", "hpet-clock", "eoi", "fast-tick"] {
+    // The clocks are read for less than a hundredth of the time here; below they are.
+    for cost in ["uart-polling", "vga-cursor", "eoi", "fast-tick"] {
         assert!(costs.contains(&cost), "no {cost} among {costs:?}");
     }
     assert!(!costs.contains(&"notify-without-ioeventfd"), "{costs:?}");

@@ -45,7 +45,7 @@ fn halts_and_spins_are_no_cost_of_exits() {
     let gain = |found: &GuestExits| found.advice.iter().find(|a| a.rule == "uart-polling").map(|a| a.gain);
     // 10 ticks of a 1 GHz clock each.
     assert!((gain(&expected).unwrap() - 3000.0 * 10e-9 / 2.0).abs() < 1e-12, "{:?}", expected.advice);
-    for [halt, spin] in [["HLT", "PAUSE_INSTRUCTION"], ["hlt", "pause"], ["mwait", "EXIT_PAUSE"]] {
+    for [halt, spin] in [["HLT", "PAUSE_INSTRUCTION"], ["hlt", "pause"], ["idle-halt", "EXIT_PAUSE"]] {
         let long = |reason, ticks| ExitRow { ticks, ..row(reason, None, 100, 0) };
         let idle = [long(halt, 1_000_000_000), long(spin, 250_000_000)];
         let found = summarised(polled().into_iter().chain(idle).collect(), Vec::new());

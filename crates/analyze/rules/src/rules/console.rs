@@ -102,7 +102,7 @@ pub(super) const VGA_CURSOR: Rule = Rule {
             gain: exits.share(writes),
             ..Finding::default()
         };
-        if exits.many(writes) { vec![finding] } else { Vec::new() }
+        if exits.many(writes) && !exits.are_cheap(writes) { vec![finding] } else { Vec::new() }
     },
 };
 

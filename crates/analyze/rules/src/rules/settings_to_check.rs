@@ -120,7 +120,8 @@ const KSM: Rule = Rule {
     evaluate: |evidence| {
         let is_on = value(evidence, "/sys/kernel/mm/ksm/run") == Some("1");
         of_vm(evidence, is_on, |_| {
-            "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied.".to_owned()
+            "The host merges equal pages (KSM): a guest that writes to a merged page waits until it is copied."
+                .to_owned()
         })
     },
 };
@@ -193,7 +194,8 @@ mod tests {
             ("/sys/kernel/mm/ksm/run", "1"),
             ("/sys/module/kvm/parameters/halt_poll_ns", "0"),
         ];
-        let of_each_vm = ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node", "ksm", "no-halt-polling"];
+        let of_each_vm =
+            ["transparent-huge-pages", "huge-page-pool", "nx-huge-pages", "numa-node", "ksm", "no-halt-polling"];
         assert_eq!(found(&all, false), of_each_vm);
         assert_eq!(found(&all[3..5], true), ["numa-balancing"]);
     }

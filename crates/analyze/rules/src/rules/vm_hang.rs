@@ -7,7 +7,9 @@ use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_model::number::{counted, duration};
-use vmtax_model::{BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, VmRates, shell_line};
+use vmtax_model::{
+    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, ThreadRates, VmRates, shell_line,
+};
 
 /// A kernel that hangs reports a lockup each 20 s, a stall each 3 minutes or more often.
 const RECENT_S: u64 = 600;
@@ -87,7 +89,7 @@ pub(super) const VM_BLOCKED_THREAD: Rule = Rule {
 
 pub(super) const VM_NO_PROGRESS: Rule = Rule {
     id: "vm-no-progress",
-    finds: "a VM whose QEMU does not answer at its monitor while no vCPU thread runs",
+    finds: "a VM whose QEMU does not answer at its monitor while no vCPU thread runs, or not the main loop",
     remedies: &[measurement("See where QEMU's threads wait", "vmtax profile --vm VM")],
     source: "QEMU documentation, QEMU Machine Protocol",
     evaluate: |evidence| {
@@ -96,15 +98,19 @@ pub(super) const VM_NO_PROGRESS: Rule = Rule {
             let vcpus: Vec<_> = vm.threads.iter().filter(|thread| matches!(thread.role, Role::Vcpu(_))).collect();
             // What is blocked has its own rule.
             let is_known = vm.blocked.iter().any(|thread| thread.is_uninterruptible);
-            if vcpus.is_empty() || is_known || vcpus.iter().any(|vcpu| vcpu.run > 0.0 || vcpu.turns_per_s > 0.0) {
+            if is_known {
                 return None;
             }
+            let ran = |thread: &ThreadRates| thread.run > 0.0 || thread.turns_per_s > 0.0;
+            let main_loop_stands = vm.threads.iter().any(|thread| thread.role == Role::Main && !ran(thread));
+            let (what, stands) = match vcpus.iter().any(|vcpu| ran(vcpu)) {
+                false if !vcpus.is_empty() => ("QEMU does not respond", "no vCPU ran"),
+                true if main_loop_stands => ("QEMU's main loop does not respond while vCPUs run", "it did not run"),
+                _ => return None,
+            };
             let main = vm.blocked.iter().find(|thread| thread.role == Role::Main);
             let main = main.map_or(String::new(), |main| format!("; {} waits{}", lower(&named(main)), place(main)));
-            Some(format!(
-                "QEMU does not respond: QMP did not answer within {seconds} s, and no vCPU ran in {:.1} s{main}.",
-                vm.seconds
-            ))
+            Some(format!("{what}: QMP did not answer within {seconds} s, and {stands} in {:.1} s{main}.", vm.seconds))
         };
         finding(evidence, text)
     },
@@ -328,6 +334,19 @@ mod tests {
             ]
         );
         assert_eq!(says("vm-no-progress", &silent(0.01)), [""; 0], "it runs");
+        let main = |run: f64| ThreadRates { tid: 10, role: Role::Main, run, ready: 0.0, turns_per_s: run };
+        let with_main = |run, of_main| {
+            let vm = silent(run);
+            VmRates { threads: [vm.threads.clone(), vec![main(of_main)]].concat(), ..vm }
+        };
+        assert_eq!(
+            says("vm-no-progress", &with_main(0.5, 0.0)),
+            [
+                "QEMU's main loop does not respond while vCPUs run: QMP did not answer within 2 s, and it did not run in \
+                 4.0 s; the main loop (TID 10) waits in the kernel's futex_wait_queue."
+            ]
+        );
+        assert_eq!(says("vm-no-progress", &with_main(0.5, 0.1)), [""; 0], "it is slow, and does not stand");
         assert_eq!(says("vm-no-progress", &vm(0.0)), [""; 0], "the monitor answers");
         let unknown = VmRates { threads: Vec::new(), ..silent(0.0) };
         assert_eq!(says("vm-no-progress", &unknown), [""; 0], "no vCPU thread is known");

@@ -16,4 +16,4 @@ pub use process::{
     ThreadTimes, is_stopped, memory, own_cpu, process_io, process_stop, started, thread_state, thread_times,
     transparent_huge, wait_channel,
 };
-pub use unix_socket::{has_client, socket_server};
+pub use unix_socket::{clients, socket_server};

@@ -34,9 +34,9 @@ pub fn socket_server(client: i32, path: &Path) -> Option<i32> {
     stats.max_by_key(|stat| (stat.num_threads, stat.utime + stat.stime)).map(|stat| stat.pid)
 }
 
-/// Returns true if a process has accepted a client at its socket at this path, as this process sees the path. `None` without the
-/// permission to see its files. A connection that it has not accepted yet has no inode.
-pub fn has_client(server: i32, path: &Path) -> Option<bool> {
+/// Inodes of the connections that a process has accepted at its socket at this path, as this process sees the path, of clients that
+/// are still there. `None` without the permission to see its files. A connection that it has not accepted yet has no inode.
+pub fn clients(server: i32, path: &Path) -> Option<BTreeSet<u64>> {
     let process = Process::new(server).ok()?;
     let files = process.fd().ok()?.flatten();
     let held: BTreeSet<u64> = files
@@ -53,7 +53,7 @@ pub fn has_client(server: i32, path: &Path) -> Option<bool> {
             && held.contains(&socket.inode)
             && socket.path.as_deref().is_some_and(is_its_path)
     };
-    Some(process.unix().ok()?.iter().any(accepted))
+    Some(process.unix().ok()?.iter().filter(|socket| accepted(socket)).map(|socket| socket.inode).collect())
 }
 
 /// Whether a process is of these users alone. The owner of its folder in `/proc` does not say: it is root for one that is not
@@ -81,16 +81,17 @@ mod tests {
         let parent = std::os::unix::process::parent_id() as i32;
         assert_eq!(socket_server(parent, &path), None, "nobody is connected");
         let client = UnixStream::connect(&path).unwrap();
-        assert_eq!(has_client(own, &path), Some(false), "nobody has accepted it");
+        let count = |path| clients(own, path).map(|clients| clients.len());
+        assert_eq!(count(&path), Some(0), "nobody has accepted it");
         let _server = listens.accept().unwrap();
         let seen = Path::new("/proc/self/root").join(path.strip_prefix("/").unwrap());
-        assert_eq!((has_client(own, &path), has_client(own, &seen)), (Some(true), Some(true)));
-        assert_eq!(has_client(own, Path::new("/other")), Some(false));
+        assert_eq!((count(&path), count(&seen)), (Some(1), Some(1)));
+        assert_eq!(count(Path::new("/other")), Some(0));
         assert_eq!(socket_server(parent, &path), Some(own));
         assert_eq!(socket_server(own, &path), None, "the client itself is no server");
         assert_eq!(socket_server(i32::MAX, &path), None);
         drop(client);
-        assert_eq!(has_client(own, &path), Some(false), "it has gone");
+        assert_eq!(count(&path), Some(0), "it has gone");
     }
 
     /// Another user's process with this path is not the daemon, whatever it is connected to.

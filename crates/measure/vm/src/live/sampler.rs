@@ -131,10 +131,7 @@ impl Sampler {
             None if process_stop.is_some() => (Answers::default(), None),
             None => self.ask(),
         };
-        let monitor_timeout_s = match self.vm.no_monitor() {
-            Some(NoMonitor::Silent(seconds)) => Some(*seconds),
-            _ => self.monitor_timeout_s,
-        };
+        let monitor_timeout_s = self.vm.monitor_timeout_s().or(self.monitor_timeout_s);
         let blocked = self.blocked(monitor_timeout_s.is_some());
         let mut memory = memory(pid)?;
         memory.transparent_huge = self.transparent_huge;

@@ -30,6 +30,7 @@ impl Vm {
             accelerator,
             process_stop: process_stop(self.pid()),
             state: self.run_state(),
+            monitor_timeout_s: self.monitor_timeout_s(),
             kernel_failure: kernel_failure(self.pid(), &mut self.process.consoles(&files, false)),
             vcpus,
             memory,

@@ -62,6 +62,14 @@ impl Vm {
         self.process.monitor.as_ref().err()
     }
 
+    /// Time within which its monitor did not answer, s.
+    pub(crate) fn monitor_timeout_s(&self) -> Option<f64> {
+        match self.no_monitor() {
+            Some(NoMonitor::Silent(seconds)) => Some(*seconds),
+            _ => None,
+        }
+    }
+
     /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
         self.process.monitor_advice()

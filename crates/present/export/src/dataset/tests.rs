@@ -165,6 +165,7 @@ fn observed(folder: &Path) -> Recording {
         accelerator: Some(Accelerator::Kvm),
         process_stop: None,
         state: None,
+        monitor_timeout_s: None,
         kernel_failure: None,
         vcpus: 1,
         memory: 1 << 30,

@@ -44,7 +44,8 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
 /// What exits cost by who handles them; TCG has none.
 fn answer(machine: &MachineExits) -> Option<String> {
     let medians = |end: &str| {
-        let kinds = machine.kinds.iter().filter(|kind| kind.label.ends_with(end) && !kind.emulated);
+        let kinds =
+            machine.kinds.iter().filter(|kind| kind.label.ends_with(end) && !kind.emulated && !kind.without_exit);
         let mut all: Vec<f64> = kinds.map(|kind| kind.time.p50_ns).collect();
         all.sort_by(f64::total_cmp);
         let (low, high) = (nanoseconds(*all.first()?), nanoseconds(*all.last()?));
@@ -93,7 +94,12 @@ fn section(machine: &MachineExits) -> Section<'_> {
 }
 
 fn label(kind: &ExitKind) -> String {
-    format!("{}{}", kind.label, if kind.emulated { " ‡" } else { "" })
+    let mark = match (kind.emulated, kind.without_exit) {
+        (true, _) => " ‡",
+        (false, true) => " †",
+        (false, false) => "",
+    };
+    format!("{}{mark}", kind.label)
 }
 
 fn table(machine: &MachineExits, title: &str) -> Table {
@@ -117,6 +123,10 @@ fn notes(machine: &MachineExits) -> Vec<String> {
     let mark = emulated.then(|| {
         "‡ guest CPL 0, which this host's KVM emulates instruction by instruction: the emulation's cost, not an exit's.".to_owned()
     });
+    let without_exit = all(machine).any(|kind| !kind.emulated && kind.without_exit);
+    let by_cpu = without_exit.then(|| {
+        "† less than a tenth of a cpuid: this host's CPUs do it without a VM exit, as with APICv or AVIC.".to_owned()
+    });
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for kind in all(machine).filter(|k| !k.note.is_empty()) {
         match said.iter_mut().find(|(note, _)| *note == kind.note) {
@@ -124,7 +134,10 @@ fn notes(machine: &MachineExits) -> Vec<String> {
             None => said.push((&kind.note, vec![&kind.label])),
         }
     }
-    mark.into_iter().chain(said.iter().map(|(note, labels)| format!("{}: {note}.", labels.join("; ")))).collect()
+    mark.into_iter()
+        .chain(by_cpu)
+        .chain(said.iter().map(|(note, labels)| format!("{}: {note}.", labels.join("; "))))
+        .collect()
 }
 
 /// The kinds that could not be measured.

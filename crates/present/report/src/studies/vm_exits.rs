@@ -5,7 +5,9 @@ use crate::engine::{Notice, Report};
 use crate::number::{count, nanoseconds, percent};
 use crate::text::when;
 use crate::view::{host, origin, vm};
-use vmtax_model::{ExitActivity, ExitAddress, GuestExits, VmExits};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use vmtax_model::{AddressSpace, ExitActivity, ExitCount, GuestExits, VmExits};
 use vmtax_recording::Recording;
 
 /// Smaller parts of the time are not named.
@@ -38,11 +40,7 @@ fn answer(found: &VmExits) -> String {
         return format!("{name} makes {} VM exits a second, by KVM's counters.", count(per_s.round() as u64));
     }
     let per_s: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
-    let device = exits.addresses.iter().filter(|a| !a.device.is_empty());
-    // Where none has a time, the most frequent.
-    let most_of = |exit: &ExitAddress| (exit.exits.total_ns, exit.exits.count as f64);
-    let device = device.max_by(|a, b| most_of(a).partial_cmp(&most_of(b)).unwrap_or(std::cmp::Ordering::Equal));
-    let device = device.map_or(String::new(), device_text);
+    let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = idle(exits).into_iter().chain(cost(exits)).collect();
     let times = if clauses.is_empty() { String::new() } else { format!(": {}", clauses.join("; ")) };
     format!("{name} makes {} VM exits a second{times}.{device}", count(per_s.round() as u64))
@@ -84,21 +82,52 @@ fn cost(exits: &GuestExits) -> Option<String> {
     Some(format!("{which} {}{of}{most}", percent(exits.part_of_time(exits.times().handled_ns))))
 }
 
-fn device_text(exit: &ExitAddress) -> String {
-    let register = if exit.register.is_empty() { String::new() } else { format!(", {}", exit.register) };
-    let access = if exit.write { "writes" } else { "reads" };
-    format!(
-        " Of devices, {access} of {}{register} take most: {}/s.",
-        exit.device,
-        count(exit.exits.per_s.round() as u64)
-    )
+/// A sentence about the device whose accesses take most time; where none has a time, of the most accessed. An address whose device
+/// is not known counts as a device of its own.
+fn dearest_device(exits: &GuestExits) -> Option<String> {
+    let mut devices: BTreeMap<String, ExitCount> = BTreeMap::new();
+    for access in &exits.addresses {
+        let name = match (access.device.as_str(), access.space) {
+            ("", AddressSpace::Msr) => continue,
+            ("", AddressSpace::Port) => format!("an unknown device at port {:#x}", access.address),
+            ("", AddressSpace::Memory) => format!("an unknown device at {:#x}", access.address),
+            (name, _) => name.to_owned(),
+        };
+        let sum = devices.entry(name).or_default();
+        sum.count += access.exits.count;
+        sum.per_s += access.exits.per_s;
+        sum.timed += access.exits.timed;
+        sum.total_ns += access.exits.total_ns;
+    }
+    let most_of = |sum: &ExitCount| (sum.total_ns, sum.count as f64);
+    let most = |a: &ExitCount, b: &ExitCount| most_of(a).partial_cmp(&most_of(b)).unwrap_or(Ordering::Equal);
+    let (name, sum) = devices.iter().max_by(|a, b| most(a.1, b.1))?;
+    let time = match sum.timed {
+        0 => String::new(),
+        _ => format!(", {} of the time", percent(exits.part_of_time(sum.total_ns))),
+    };
+    let what = if sum.timed == 0 { "is accessed most" } else { "takes most" };
+    Some(format!(" Of devices, {name} {what}: {} accesses a second{time}.", count(sum.per_s.round() as u64)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-    use vmtax_model::{DevicesFrom, ExitCount, ExitReason, VcpuExits, VmFacts};
+    use vmtax_model::{DevicesFrom, ExitAddress, ExitReason, VcpuExits, VmFacts};
+
+    fn ten_seconds(vcpus: Vec<VcpuExits>, reasons: Vec<ExitReason>, addresses: Vec<ExitAddress>) -> GuestExits {
+        GuestExits {
+            seconds: 10.0,
+            vcpus,
+            reasons,
+            addresses,
+            devices_from: DevicesFrom::UsualPlaces,
+            timing: String::new(),
+            lost: 0,
+            counters: BTreeMap::new(),
+            advice: Vec::new(),
+        }
+    }
 
     /// Ten seconds of a VM of two vCPUs with these reasons: how often, how often with a known time, and that time in ms.
     fn sentence(reasons: &[(&str, u64, u64, f64)]) -> String {
@@ -118,17 +147,7 @@ mod tests {
             halted_ns: 0.0,
             spinning_ns: 0.0,
         };
-        let exits = GuestExits {
-            seconds: 10.0,
-            vcpus: vec![vcpu(0), vcpu(1)],
-            reasons: reasons.iter().map(reason).collect(),
-            addresses: Vec::new(),
-            devices_from: DevicesFrom::UsualPlaces,
-            timing: String::new(),
-            lost: 0,
-            counters: BTreeMap::new(),
-            advice: Vec::new(),
-        };
+        let exits = ten_seconds(vec![vcpu(0), vcpu(1)], reasons.iter().map(reason).collect(), Vec::new());
         let vm = VmFacts { name: Some("web01".to_owned()), ..VmFacts::unknown(40) };
         answer(&VmExits { vm, exits, missing: Vec::new() }).replace('\u{a0}', " ")
     }
@@ -153,6 +172,38 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_all_of_its_registers_and_one_without_a_name_is_one() {
+        let access = |space, address, device: &str, count: u64, ms: f64| {
+            let exits =
+                ExitCount { count, per_s: count as f64, timed: count, total_ns: ms * 1e6, ..ExitCount::default() };
+            ExitAddress { space, address, write: true, device: device.to_owned(), register: String::new(), exits }
+        };
+        let of = |addresses: Vec<ExitAddress>| {
+            let vcpu =
+                VcpuExits { vcpu: 0, tid: 1, count: 0, per_s: 0.0, total_ns: 0.0, halted_ns: 0.0, spinning_ns: 0.0 };
+            let exits = GuestExits { seconds: 1.0, ..ten_seconds(vec![vcpu], Vec::new(), addresses) };
+            dearest_device(&exits).unwrap_or_default().replace('\u{a0}', " ")
+        };
+        let (port, memory) = (AddressSpace::Port, AddressSpace::Memory);
+        let [apm, control] = [0xb2, 0xb3].map(|address| access(port, address, "apm-io", 100, 15.0));
+        let notify = access(memory, 0xfebf_b000, "virtio-pci-notify", 240, 23.0);
+        assert_eq!(
+            of(vec![notify.clone(), apm, control]),
+            " Of devices, apm-io takes most: 200 accesses a second, 3.0 % of the time."
+        );
+        let [unknown, rtc] = [access(memory, 0xfebf_b000, "", 240, 23.0), access(port, 0x70, "rtc", 400, 2.0)];
+        assert_eq!(
+            of(vec![rtc, unknown]),
+            " Of devices, an unknown device at 0xfebfb000 takes most: 240 accesses a second, 2.3 % of the time."
+        );
+        assert_eq!(
+            of(vec![access(AddressSpace::Msr, 0x6e0, "", 9000, 90.0)]),
+            "",
+            "the CPU's own register is no device"
+        );
+    }
+
+    #[test]
     fn spinning_stands_apart_and_so_do_exits_without_a_time() {
         assert_eq!(
             sentence(&[("hlt", 100, 100, 8_000.0), ("pause", 900, 900, 1_000.0), ("msr", 1000, 1000, 4_000.0)]),
@@ -170,7 +221,7 @@ mod tests {
         );
         assert_eq!(sentence(&[("MSR", 900, 0, 0.0)]), "web01 makes 90 VM exits a second.", "no time is known");
         assert_eq!(
-            sentence(&[("MWAIT_INSTRUCTION", 100, 100, 10_000.0)]),
+            sentence(&[("HLT", 100, 100, 10_000.0)]),
             "web01 makes 10 VM exits a second: its vCPUs are halted 50 % of the time."
         );
     }

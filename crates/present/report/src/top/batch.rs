@@ -64,7 +64,22 @@ fn answer(sample: &TopSample) -> String {
     match worst.max_by(|a, b| a.1.gain.total_cmp(&b.1.gain)) {
         Some((vm, advice)) => format!("{}: {}", vm.label(), advice.finding),
         None if sample.vms.is_empty() => "No VM runs on this host, or none that this user can see.".to_owned(),
-        None => format!("{}, no known problem in this interval.", counted(sample.vms.len() as u64, "VM")),
+        None => format!(
+            "{}, no known problem in this interval{}.",
+            counted(sample.vms.len() as u64, "VM"),
+            not_known_to_run(&sample.vms)
+        ),
+    }
+}
+
+/// A clause that names the VMs whose vCPUs did not run and whose monitor does not tell why; empty without one.
+fn not_known_to_run(vms: &[VmRates]) -> String {
+    let may_be_paused = vms.iter().filter(|vm| vm.may_be_paused());
+    let names: Vec<String> = may_be_paused.map(VmRates::label).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => format!("; whether {one} is halted or paused is not known"),
+        several => format!("; whether {} VMs are halted or paused is not known", several.len()),
     }
 }
 

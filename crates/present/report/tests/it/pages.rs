@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_model::{
-    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome, Readiness, RunState, State,
-    Summary, Thresholds, VmFacts, WorkloadName,
+    AbilityName, Advice, CheckFindings, Estimate, Interval, LayerFindings, Machine, Outcome, Readiness, RunState,
+    State, Summary, Thresholds, VmFacts, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};

@@ -55,7 +55,8 @@ pub(crate) fn advice(manager: Option<Manager>) -> &'static str {
     }
 }
 
-/// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with `-mon chardev=ID,mode=control`.
+/// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with
+/// `-mon chardev=ID,mode=control` or, since QEMU 11.1, `-object monitor-qmp,chardev=ID`.
 pub(super) fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
     let qmp = ["qmp", "qmp-pretty"].into_iter().flat_map(|option| arguments.properties(option));
     let mut paths: Vec<PathBuf> =
@@ -65,6 +66,8 @@ pub(super) fn sockets(arguments: &Arguments) -> Vec<PathBuf> {
         sockets.filter_map(|c| Some((c.get("id")?.to_owned(), c.get("path")?.into()))).collect();
     let control = arguments.properties("mon").filter(|mon| mon.get("mode") == Some("control"));
     paths.extend(control.filter_map(|mon| ids.get(mon.first("chardev")?).cloned()));
+    let objects = arguments.properties("object").filter(|object| object.first("qom-type") == Some("monitor-qmp"));
+    paths.extend(objects.filter_map(|object| ids.get(object.get("chardev")?).cloned()));
     paths
 }
 
@@ -82,6 +85,10 @@ mod tests {
         assert_eq!(of("qemu -m 1G -qmp unix:/run/a,,b,server=on,wait=off"), ["/run/a,b"]);
         assert_eq!(of("qemu --chardev socket,id=c,path=q.sock,server=on -mon chardev=c,mode=control"), ["q.sock"]);
         assert_eq!(of("qemu -mon c,mode=control -chardev socket,path=/q,id=c"), ["/q"]);
+        let chardev = "-chardev socket,path=/q,id=c";
+        assert_eq!(of(&format!("qemu {chardev} -object monitor-qmp,id=m,chardev=c")), ["/q"]);
+        let json = r#"{"qom-type":"monitor-qmp","id":"m","chardev":"c"}"#;
+        assert_eq!(of(&format!("qemu -object {json} {chardev}")), ["/q"]);
         let none =
             ["qemu", "qemu -qmp", "qemu -qmp tcp:1:2", "qemu -chardev socket,id=c,path=/q -mon chardev=c", "-mon ,,"];
         assert!(none.iter().all(|line| of(line).is_empty()));

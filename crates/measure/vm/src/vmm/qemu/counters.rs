@@ -74,7 +74,8 @@ pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
     let of_virtio = disks(&stats).into_iter().map(|(path, _)| path).filter(|path| path.ends_with(BACKEND));
     let paths: Vec<String> = of_virtio.collect();
     let property = |path: &String, name| ("qom-get", json!({ "path": path, "property": name }));
-    let commands: Vec<_> = paths.iter().flat_map(|path| [property(path, "type"), property(path, "num-queues")]).collect();
+    let commands: Vec<_> =
+        paths.iter().flat_map(|path| [property(path, "type"), property(path, "num-queues")]).collect();
     let Ok(answers) = monitor.execute_all(&commands) else { return Vec::new() };
     let queues = |answers: &[Result<Value, MachineError>]| match answers {
         [Ok(kind), Ok(queues)] if kind == "virtio-blk-device" => Some(queues.as_u64()?.min(MAX_QUEUES)),

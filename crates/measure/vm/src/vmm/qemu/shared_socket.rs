@@ -3,13 +3,15 @@
 use super::conversation::Conversation;
 use crate::MachineError;
 use crate::process::peer::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_observe::counters::has_client;
+use vmtax_observe::counters::clients;
 
 /// How often a socket with waiting clients is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -23,21 +25,42 @@ pub(crate) struct SharedSocket {
 
 impl SharedSocket {
     /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
-    /// waits already may not even accept it.
+    /// waits already may not even accept it. A client counts that is connected from half of the time to its end: another vmtax leaves
+    /// a socket that does not answer as soon as this one does.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
-        let timed_out = || MachineError::MonitorTimeout {
+        let half = timeout / 2;
+        let clients = || clients(self.pid, &self.path).unwrap_or_default();
+        let timed_out = |earlier: &BTreeSet<u64>| MachineError::MonitorTimeout {
             seconds: timeout.as_secs_f64(),
-            has_client: has_client(self.pid, &self.path).unwrap_or(false),
+            has_client: !earlier.is_disjoint(&clients()),
         };
-        let stream = stream_to(self, timeout).map_err(|e| match e.kind() {
-            io::ErrorKind::TimedOut => timed_out(),
-            _ => MachineError::Monitor(e.to_string()),
-        })?;
-        Conversation::begin(stream, timeout, timeout).map_err(|error| match error {
-            MachineError::MonitorTimeout { .. } => timed_out(),
+        let failed = |error: io::Error, earlier: &BTreeSet<u64>| match error.kind() {
+            io::ErrorKind::TimedOut => timed_out(earlier),
+            _ => MachineError::Monitor(error.to_string()),
+        };
+        let mut earlier = BTreeSet::new();
+        let stream = match stream_to(self, half) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                earlier = clients();
+                stream_to(self, half).map_err(|error| failed(error, &earlier))?
+            }
+            stream => stream.map_err(|error| failed(error, &earlier))?,
+        };
+        if !is_readable(&stream, half) {
+            earlier = clients();
+        }
+        Conversation::begin(stream, half, timeout).map_err(|error| match error {
+            MachineError::MonitorTimeout { .. } => timed_out(&earlier),
             other => other,
         })
     }
+}
+
+/// Waits until there is something to read, for so long.
+fn is_readable(stream: &UnixStream, time: Duration) -> bool {
+    let mut one = [PollFd::new(stream, PollFlags::IN)];
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    poll(&mut one, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
 /// A stream to the process that must listen there, and to no other.

@@ -43,10 +43,23 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
         (None, Some(RunState::Stopped(why))) if why == "paused" => {
             Some("The guest is paused: no vCPU runs.".to_owned())
         }
+        (None, Some(RunState::Stopped(why))) if why == "guest-panicked" => {
+            Some("The guest has panicked: no vCPU runs.".to_owned())
+        }
         (None, Some(RunState::Stopped(why))) => {
             Some(format!("The guest does not run: its state is \"{}\".", plain(why)))
         }
-        _ => None,
+        (None, None) => {
+            let states = findings.states.as_ref()?;
+            let mut vcpus = states.threads.iter().filter(|t| matches!(t.role, Some(Role::Vcpu(_)))).peekable();
+            vcpus.peek()?;
+            let is_still = |vcpu: &ThreadStates| vcpu.running == 0.0 && vcpu.runnable.unwrap_or(0.0) == 0.0;
+            vcpus.all(is_still).then(|| {
+                let seconds = states.seconds;
+                format!("No vCPU ran in {seconds:.1} s: the guest is halted or paused; QMP does not tell which.")
+            })
+        }
+        (None, Some(RunState::Running)) => None,
     }
 }
 

@@ -15,6 +15,7 @@ fn kind(label: &str, p50_ns: f64, emulated: bool, note: &str) -> ExitKind {
             mean_ns: p50_ns * 1.0233,
         },
         emulated,
+        without_exit: false,
         note: note.into(),
     }
 }
