@@ -1,9 +1,9 @@
 //! The VMs that run on a host, a line each, and what cannot be observed of them.
 
 use crate::engine::{Block, Column, Report, Section, Table};
-use crate::text::plain;
+use crate::view::vm::stopped;
 use vmtax_model::number::{bytes, counted};
-use vmtax_model::{AbilityName, FailureKind, Missing, ProcessStop, VmFacts};
+use vmtax_model::{AbilityName, Missing, VmFacts};
 
 /// More VMs that lack the same are counted.
 const MOST_NAMED: usize = 5;
@@ -35,12 +35,7 @@ fn answer(vms: &[VmFacts]) -> String {
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
-    let clause = |vm| {
-        process_stopped(vm, vms)
-            .or_else(|| panicked(vm, vms))
-            .or_else(|| guest_stopped(vm, vms))
-            .or_else(|| silent(vm, vms))
-    };
+    let clause = |vm| stopped(vm, &unique_name(vm, vms)).or_else(|| silent(vm, vms));
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
     if stopped.len() > MOST_NAMED {
         let more = stopped.split_off(MOST_NAMED - 1).len();
@@ -55,33 +50,6 @@ fn answer(vms: &[VmFacts]) -> String {
         1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
     }
-}
-
-/// A clause that says that a VM's process is stopped, with the command that resumes it.
-fn process_stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
-    let name = unique_name(vm, vms);
-    Some(match vm.process_stop.as_ref()? {
-        ProcessStop::Signal => {
-            format!("{name} does not run: QEMU is stopped (SIGSTOP), `kill -CONT {}` resumes it", vm.pid)
-        }
-        ProcessStop::Tracer(tracer) => format!("{name} does not run: {} has stopped QEMU", plain(tracer)),
-    })
-}
-
-/// A clause that says that a guest's kernel has panicked, with its line on the console.
-fn panicked(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
-    let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic)?;
-    Some(format!("{}'s guest has panicked, its console ends with \"{}\"", unique_name(vm, vms), plain(&failure.line)))
-}
-
-/// A clause that says that a guest does not run because QEMU has stopped it.
-fn guest_stopped(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
-    let name = unique_name(vm, vms);
-    Some(match vm.state.as_ref()?.stopped()? {
-        "paused" => format!("{name} is paused"),
-        "guest-panicked" => format!("{name}'s guest has panicked"),
-        state => format!("{name} does not run: its state is \"{}\"", plain(state)),
-    })
 }
 
 /// A clause that says that QEMU does not answer, of which vCPUs may still run.

@@ -55,12 +55,13 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// The rules about VMs that do not run: what else is found there explains nothing.
-const HANGS: [&Rule; 6] = [
+const HANGS: [&Rule; 7] = [
     &vm_hang::VM_PROCESS_STOPPED,
     &vm_hang::VM_PROCESS_TRACED,
     &vm_hang::VM_BLOCKED_THREAD,
     &vm_hang::VM_NO_PROGRESS,
     &vm_hang::VM_GUEST_PANICKED,
+    &vm_hang::VM_INTERNAL_ERROR,
     &vm_hang::VM_GUEST_FAILED,
 ];
 

@@ -15,6 +15,8 @@ use vmtax_model::{
 pub(super) const MIN_READY: f64 = 0.1;
 /// QEMU's run state after a device reported the guest's panic.
 pub(super) const PANICKED: &str = "guest-panicked";
+/// QEMU's run state after KVM could not go on running the guest.
+pub(super) const INTERNAL_ERROR: &str = "internal-error";
 /// A thread that serves all requests of its devices is the bottleneck from this part of a CPU on.
 pub(super) const BUSY_THREAD: f64 = 0.8;
 
@@ -33,8 +35,9 @@ pub(super) const VM_STOPPED: Rule = Rule {
             values: vec![("RESUME", resume(vm))],
             ..Finding::default()
         };
-        // A panic has its own rule.
-        let stopped = |vm| Some((vm, VmRates::stopped(vm).filter(|why| *why != PANICKED)?));
+        // These have their own rules.
+        let has_own = |why: &str| [PANICKED, INTERNAL_ERROR].contains(&why);
+        let stopped = |vm| Some((vm, VmRates::stopped(vm).filter(|why| !has_own(why))?));
         evidence.vm.and_then(stopped).map(finding).into_iter().collect()
     },
 };

@@ -2,7 +2,7 @@
 //! does not answer, or its guest's kernel has failed. What else is known of such a VM explains nothing.
 
 use super::monitor_command::{is_libvirts, qmp, virsh};
-use super::vm_cpu::{MIN_READY, PANICKED, resume};
+use super::vm_cpu::{INTERNAL_ERROR, MIN_READY, PANICKED, resume};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
@@ -135,6 +135,30 @@ pub(super) const VM_GUEST_PANICKED: Rule = Rule {
                 (None, None) => return None,
             };
             Some(Finding { values: failed_values(vm), ..Finding::new(text) })
+        };
+        evidence.vm.and_then(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VM_INTERNAL_ERROR: Rule = Rule {
+    id: "vm-internal-error",
+    finds: "a VM that QEMU has stopped because KVM could not go on running it: QEMU's run state is internal-error",
+    remedies: &[
+        instruction("Read in QEMU's log what KVM says (KVM internal error, or KVM: entry failed)", "LOG"),
+        instruction("Reset the VM", "RESET"),
+    ],
+    source: "Linux kernel documentation, The Definitive KVM API Documentation: KVM_EXIT_INTERNAL_ERROR",
+    evaluate: |evidence| {
+        let finding = |vm: &VmRates| {
+            let state = vm.stopped().filter(|state| *state == INTERNAL_ERROR)?;
+            let text = format!("KVM could not go on running the guest: QEMU's run state is \"{state}\".");
+            let log = match vm.name.as_ref().filter(|_| is_libvirts(vm)) {
+                Some(name) => shell_line(
+                    &["sudo", "tail", "-n", "50", &format!("/var/log/libvirt/qemu/{name}.log")].map(str::to_owned),
+                ),
+                None => "QEMU's standard error".to_owned(),
+            };
+            Some(Finding { values: [failed_values(vm), vec![("LOG", log)]].concat(), ..Finding::new(text) })
         };
         evidence.vm.and_then(finding).into_iter().collect()
     },
@@ -415,12 +439,31 @@ mod tests {
         assert_eq!(found.remedies[0].line, "sudo tail -n 100 /var/log/web01.log | cat -v");
     }
 
-    const STATES: [&str; 6] = [
+    #[test]
+    fn what_kvm_could_not_run_is_not_resumed_but_its_log_is_read() {
+        let state = Some(RunState::Stopped("internal-error".to_owned()));
+        let failed = VmRates { state, name: Some("web01".to_owned()), ..vm(0.0) };
+        assert_eq!(
+            says("vm-internal-error", &failed),
+            ["KVM could not go on running the guest: QEMU's run state is \"internal-error\"."]
+        );
+        assert_eq!((first(&failed).as_deref(), says("vm-stopped", &failed).len()), (Some("vm-internal-error"), 0));
+        let log = |vm: &VmRates| {
+            let found = advice("vm-internal-error", &Evidence { vm: Some(vm), ..Evidence::default() });
+            found[0].remedies[0].line.clone()
+        };
+        assert_eq!(log(&failed), "QEMU's standard error");
+        let domain = VmRates { manager: Some(vmtax_model::Manager::Libvirt), ..failed };
+        assert_eq!(log(&domain), "sudo tail -n 50 /var/log/libvirt/qemu/web01.log");
+    }
+
+    const STATES: [&str; 7] = [
         "vm-process-stopped",
         "vm-process-traced",
         "vm-blocked-thread",
         "vm-no-progress",
         "vm-guest-panicked",
+        "vm-internal-error",
         "vm-stopped",
     ];
 
@@ -431,8 +474,16 @@ mod tests {
             1 => Just(Some(ProcessStop::Signal)),
             1 => Just(Some(ProcessStop::Tracer("gdb (PID 7)".to_owned()))),
         ];
-        let states: [&str; 7] =
-            ["paused", "prelaunch", "inmigrate", "postmigrate", "io-error", "watchdog", "guest-panicked"];
+        let states = [
+            "paused",
+            "prelaunch",
+            "inmigrate",
+            "postmigrate",
+            "io-error",
+            "watchdog",
+            "guest-panicked",
+            "internal-error",
+        ];
         let state = prop_oneof![
             1 => Just(None),
             2 => Just(Some(RunState::Running)),
@@ -453,6 +504,7 @@ mod tests {
                     _ if silent => Some("vm-no-progress"),
                     (None, "guest-panicked") => Some("vm-guest-panicked"),
                     _ if kernel_failure.is_some() => Some("vm-guest-panicked"),
+                    (None, "internal-error") => Some("vm-internal-error"),
                     (None, "") => None,
                     _ => Some("vm-stopped"),
                 };

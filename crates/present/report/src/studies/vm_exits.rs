@@ -34,6 +34,9 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
 /// Number of exits, time in which the vCPUs are halted and spin in them, and the time of the others.
 fn answer(found: &VmExits) -> String {
     let (name, exits) = (vm::name(&found.vm), &found.exits);
+    if let Some(why) = vm::stopped(&found.vm, &name).filter(|_| exits.vcpus.iter().all(|vcpu| vcpu.count == 0)) {
+        return format!("No VM exits of {name} in {:.1} s: {why}.", exits.seconds);
+    }
     if exits.reasons.is_empty() {
         let counted = exits.counters.get("exits").copied().unwrap_or(0);
         let per_s = counted as f64 / exits.seconds.max(f64::MIN_POSITIVE);
@@ -113,7 +116,7 @@ fn dearest_device(exits: &GuestExits) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{DevicesFrom, ExitAddress, ExitReason, VcpuExits, VmFacts};
+    use vmtax_model::{DevicesFrom, ExitAddress, ExitReason, RunState, VcpuExits, VmFacts};
 
     fn ten_seconds(vcpus: Vec<VcpuExits>, reasons: Vec<ExitReason>, addresses: Vec<ExitAddress>) -> GuestExits {
         GuestExits {
@@ -200,6 +203,17 @@ mod tests {
             of(vec![access(AddressSpace::Msr, 0x6e0, "", 9000, 90.0)]),
             "",
             "the CPU's own register is no device"
+        );
+    }
+
+    #[test]
+    fn a_guest_that_does_not_run_makes_no_exits_for_that_reason() {
+        let state = Some(RunState::Stopped("paused".to_owned()));
+        let vm = VmFacts { name: Some("web01".to_owned()), state, ..VmFacts::unknown(40) };
+        let exits = ten_seconds(Vec::new(), Vec::new(), Vec::new());
+        assert_eq!(
+            answer(&VmExits { vm, exits, missing: Vec::new() }),
+            "No VM exits of web01 in 10.0 s: web01 is paused."
         );
     }
 

@@ -54,7 +54,8 @@ fn idle(found: &VmLayers) -> String {
         let disks = found.not_followed.join(", ");
         return format!("The requests of {name} cannot be followed: the trace does not show those of {disks}.");
     }
-    format!("No requests of {name} in {seconds:.1} s: none of its disks was used.")
+    let why = vm::stopped(&found.vm, &name).unwrap_or_else(|| "none of its disks was used".to_owned());
+    format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".

@@ -17,7 +17,8 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
 fn answer(found: &VmLayers) -> String {
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
     let Some(first) = found.packets.first() else {
-        return format!("No packet of {name} passed its taps in {seconds:.1} s.");
+        let why = vm::stopped(&found.vm, &name).map_or(String::new(), |why| format!(": {why}"));
+        return format!("No packet of {name} passed its taps in {seconds:.1} s{why}.");
     };
     let of_card = found.packets.iter().zip(&found.layers.columns).filter(|(packets, _)| packets.tap == first.tap);
     of_card.map(|(packets, column)| direction(packets, column)).collect::<Vec<_>>().join(" ")

@@ -1,6 +1,7 @@
 //! What every report of a running VM says of it.
 
-use vmtax_model::{Missing, VmFacts};
+use crate::text::plain;
+use vmtax_model::{FailureKind, Missing, ProcessStop, VmFacts};
 
 /// "web01", else "process 123".
 pub fn name(vm: &VmFacts) -> String {
@@ -18,6 +19,30 @@ pub fn basis(vm: &VmFacts) -> Vec<String> {
         pid => format!("{} (PID {pid}{manager})", vm.name.as_deref().unwrap_or("unnamed VM")),
     };
     [Some(name), accelerator, version].into_iter().flatten().collect()
+}
+
+/// A clause about a VM whose guest does not run: "web01 is paused".
+pub fn stopped(vm: &VmFacts, name: &str) -> Option<String> {
+    let of_process = vm.process_stop.as_ref().map(|stop| match stop {
+        ProcessStop::Signal => {
+            format!("{name} does not run: QEMU is stopped (SIGSTOP), `kill -CONT {}` resumes it", vm.pid)
+        }
+        ProcessStop::Tracer(tracer) => format!("{name} does not run: {} has stopped QEMU", plain(tracer)),
+    });
+    let of_guest = || {
+        Some(match vm.state.as_ref()?.stopped()? {
+            "paused" => format!("{name} is paused"),
+            "guest-panicked" => format!("{name}'s guest has panicked"),
+            state => format!("{name} does not run: its state is \"{}\"", plain(state)),
+        })
+    };
+    of_process.or_else(|| panicked(vm, name)).or_else(of_guest)
+}
+
+/// A clause that says that a guest's kernel has panicked, with its line on the console.
+fn panicked(vm: &VmFacts, name: &str) -> Option<String> {
+    let failure = vm.kernel_failure.as_ref().filter(|failure| failure.kind == FailureKind::Panic)?;
+    Some(format!("{name}'s guest has panicked, its console ends with \"{}\"", plain(&failure.line)))
 }
 
 /// What could not be observed, each once.

@@ -59,6 +59,8 @@ fn run_state(state: u64, reason: u64) -> RunState {
         (3, 6) => "watchdog",
         // As QEMU has it: a device of the guest reported the panic.
         (3, 10) | (6, 1) => "guest-panicked",
+        // As virsh has it: not by the user, nor for a migration, a snapshot or the like. QEMU's "internal-error" is one.
+        (3, 0) => "paused (unknown)",
         (3, _) => "paused",
         (4, _) => "shutdown",
         (5, _) => "shut off",
