@@ -40,11 +40,8 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     if questions.balloon {
         commands.push(("query-balloon", json!({})));
     }
-    let of_queue = |(path, queues): &(String, u64)| {
-        let path = path.clone();
-        (0..*queues).map(move |queue| ("x-query-virtio-queue-status", json!({ "path": path.clone(), "queue": queue })))
-    };
-    commands.extend(questions.queues.iter().flat_map(of_queue));
+    let of_disk = |(path, queues): &(String, u64)| (0..*queues).map(|queue| of_queue(path, queue)).collect::<Vec<_>>();
+    commands.extend(questions.queues.iter().flat_map(of_disk));
     let all = monitor.execute_all(&commands)?;
     let mut answers = Answers::default();
     let (mut disks_by_path, mut in_flight) = (Vec::new(), Vec::new());
@@ -67,21 +64,25 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     Ok(answers)
 }
 
-/// Returns the disks on virtio-blk with the number of their queues, by stable commands alone: `x-query-virtio-status`, which
-/// tells it too, ends a QEMU 11.1.3 by a failed assertion.
+/// Returns the disks on virtio-blk with the number of their queues, where QEMU counts requests in flight (it does since 7.2). Not by
+/// `x-query-virtio-status`, which ends a QEMU 11.1.3 by a failed assertion.
 pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
     let Ok(stats) = monitor.execute("query-blockstats") else { return Vec::new() };
     let of_virtio = disks(&stats).into_iter().map(|(path, _)| path).filter(|path| path.ends_with(BACKEND));
-    let paths: Vec<String> = of_virtio.collect();
-    let property = |path: &String, name| ("qom-get", json!({ "path": path, "property": name }));
-    let commands: Vec<_> =
-        paths.iter().flat_map(|path| [property(path, "type"), property(path, "num-queues")]).collect();
-    let Ok(answers) = monitor.execute_all(&commands) else { return Vec::new() };
-    let queues = |answers: &[Result<Value, MachineError>]| match answers {
-        [Ok(kind), Ok(queues)] if kind == "virtio-blk-device" => Some(queues.as_u64()?.min(MAX_QUEUES)),
-        _ => None,
+    let queues = |path: String| {
+        let property = |name| ("qom-get", json!({ "path": path, "property": name }));
+        let commands = [property("type"), property("num-queues"), of_queue(&path, 0)];
+        let answers = monitor.execute_all(&commands).ok()?;
+        let [Ok(kind), Ok(queues), Ok(_)] = answers.as_slice() else { return None };
+        let queues = queues.as_u64().filter(|_| kind == "virtio-blk-device")?;
+        Some((path, queues.min(MAX_QUEUES)))
     };
-    paths.into_iter().zip(answers.chunks(2)).filter_map(|(path, answers)| Some((path, queues(answers)?))).collect()
+    of_virtio.filter_map(queues).collect()
+}
+
+/// The command that tells the requests in flight of one queue of a disk, by the path of the disk's object.
+fn of_queue(path: &str, queue: u64) -> (&'static str, Value) {
+    ("x-query-virtio-queue-status", json!({ "path": path, "queue": queue }))
 }
 
 pub(crate) fn run_state(answer: &Value) -> Option<RunState> {
