@@ -7,6 +7,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use serde_json::json;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use vmtax_observe::counters::{process_stop, thread_state};
@@ -169,7 +170,12 @@ impl Planted {
             vm.command(&json!({ "execute": "migrate", "arguments": { "uri": uri } }));
             until("it migrates", || (vm.ask("query-migrate")["status"] == "active").then_some(()));
         }
-        let connect = |ending: &str| UnixStream::connect(place.path(&format!("{name}.{ending}"))).unwrap();
+        let connect = |ending: &str| {
+            let client = UnixStream::connect(place.path(&format!("{name}.{ending}"))).unwrap();
+            // QEMU has accepted it once it greets.
+            assert!(BufReader::new(&client).read_line(&mut String::new()).unwrap() > 0);
+            client
+        };
         let clients = if state.is_taken { ["qmp", "test"].map(connect).into() } else { Vec::new() };
         let mut planted = Planted { vm, traced: Vec::new(), _clients: clients, _target: listener };
         match state.process {
