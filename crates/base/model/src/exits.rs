@@ -26,7 +26,7 @@ pub struct ExitKind {
     /// Whether it ran in the part of a guest that this host's KVM emulates instruction by instruction: the figure is
     /// then the emulation's, not an exit's.
     pub emulated: bool,
-    /// Whether this host's CPUs do it without a VM exit, as those with APICv or AVIC do for an access to the local APIC.
+    /// True where this host's CPUs do it without a VM exit, as those with APICv or AVIC do for an access to the local APIC.
     #[serde(default)]
     pub without_exit: bool,
     /// What a reader of the figure has to know; empty where there is nothing.

@@ -3,11 +3,11 @@
 use crate::Role;
 use serde::{Deserialize, Serialize};
 
-/// Whether a guest runs, as its monitor says.
+/// State of a guest, as its monitor says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// Its vCPUs may run.
+    /// The vCPUs may run.
     Running,
     /// They are stopped: `paused`, `prelaunch`, `io-error`, `postmigrate`, … as QEMU's `RunState` has it.
     Stopped(String),

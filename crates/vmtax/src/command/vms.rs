@@ -24,7 +24,7 @@ fn facts(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
     std::thread::scope(|scope| {
         let ask = |pid: &i32| {
             let pid = *pid;
-            Builder::new().spawn_scoped(scope, move || Vm::attach(pid).facts())
+            Builder::new().spawn_scoped(scope, move || Vm::attach(pid).facts_with_state())
         };
         let asked: Vec<_> =
             pids.iter().map(ask).collect::<io::Result<_>>().map_err(|e| Fault::file("starting a thread", e))?;

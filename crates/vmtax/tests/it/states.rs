@@ -35,7 +35,7 @@ enum Process {
 struct State {
     guest: Guest,
     process: Process,
-    /// Its memory is on its way to a host that takes none of it.
+    /// The memory is on its way to a host that takes none of it.
     is_migrating: bool,
     /// Another client is connected to each monitor.
     is_taken: bool,
@@ -43,7 +43,7 @@ struct State {
 
 const RUNS: State = State { guest: Guest::Runs, process: Process::Runs, is_migrating: false, is_taken: false };
 
-/// What the first sentences have to say: of `vms`, of `top` and `diagnose`, and of `profile`; empty where they need not mention the
+/// Parts of the first sentences: of `vms`, of `top` and `diagnose`, and of `profile`; empty where they need not mention the
 /// state.
 struct Truth {
     vms: &'static str,

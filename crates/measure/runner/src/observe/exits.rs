@@ -17,7 +17,7 @@ use vmtax_vm::{Monitor, Vm};
 /// [`RunError`] for a VM without exits, and when the files cannot be written.
 pub fn vm_exits(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
-    let (program, facts) = (vm.program(), vm.facts());
+    let (program, facts) = (vm.program(), vm.facts_with_state());
     let exits = Exits::start(&vm).ok_or(RunError::NoExits { pid: spec.pid })?;
     let (counts, why) = exits.follow(&vm, spec.time(), &|| stop.load(Ordering::Relaxed));
     if counts.traced.is_none() && counts.counters.is_empty() {

@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 2 << 30;
 /// [`RunError`] for a process that is no VM or has none of these devices, where this user may not trace, and when the files cannot be written.
 pub fn vm_layers(spec: &ObservedVm, mut files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
     let vm = Vm::attach(spec.pid);
-    let facts = vm.facts().ok_or(RunError::NoVm { pid: spec.pid })?;
+    let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid: spec.pid })?;
     let guest = spec.guest_vmtax.as_deref().map(|vmtax| GuestTrace::start(&vm, vmtax, spec.time())).transpose()?;
     let mut devices = Devices::of(&vm, spec.device)?;
     let tracer = Tracer::start(&probes(&vm, &devices, &facts), cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;

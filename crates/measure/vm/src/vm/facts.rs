@@ -12,7 +12,12 @@ use vmtax_observe::counters::{process_stop, thread_groups};
 use vmtax_observe::{may_observe, tracefs};
 
 impl Vm {
-    /// What is known of it now; `None` for a process that is no virtual machine.
+    /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked.
+    pub fn facts_with_state(&self) -> Option<VmFacts> {
+        Some(VmFacts { state: self.run_state(), ..self.facts()? })
+    }
+
+    /// What is known of it now but the guest's state; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
         let files = self.files().unwrap_or_default();
@@ -29,7 +34,7 @@ impl Vm {
             managed: self.process.managed(),
             accelerator,
             process_stop: process_stop(self.pid()),
-            state: self.run_state(),
+            state: None,
             monitor_timeout_s: self.monitor_timeout_s(),
             kernel_failure: kernel_failure(self.pid(), &mut self.process.consoles(&files, false)),
             vcpus,

@@ -95,7 +95,7 @@ impl BootGuest {
         BootGuest::start_by(place, "qemu-system-x86_64", name, accelerator, sector, options, more)
     }
 
-    /// The same by a QEMU of another version.
+    /// Starts such a VM by a QEMU of another version.
     pub fn start_by(
         place: &Place,
         program: &str,
